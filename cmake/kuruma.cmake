@@ -1,0 +1,33 @@
+# kuruma_module(NAME SOURCES a.cc ... [DEPS target ...])
+# One static library per module, named kuruma_<name>; dependencies are public, as the include table allows them.
+function(kuruma_module name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(kuruma_${name} STATIC ${ARG_SOURCES})
+  target_include_directories(kuruma_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(kuruma_${name} PUBLIC ${ARG_DEPS})
+endfunction()
+
+# kuruma_test(NAME SOURCES a_test.cc ... DEPS target ... [LABELS label ...])
+# One gtest program, one ctest entry. Tests find data through KURUMA_SOURCE_DIR and KURUMA_BINARY_DIR.
+# Label "fast" marks what runs under the sanitizers in CI.
+function(kuruma_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 600)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE KURUMA_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                             KURUMA_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# kuruma_bench(NAME SOURCES a_bench.cc DEPS target ...): one Google Benchmark program.
+function(kuruma_bench name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} benchmark::benchmark benchmark::benchmark_main)
+  target_compile_definitions(${name} PRIVATE KURUMA_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                             KURUMA_BINARY_DIR="${PROJECT_BINARY_DIR}")
+endfunction()
