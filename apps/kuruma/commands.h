@@ -1,0 +1,16 @@
+// The subcommands of the kuruma program, one file each. Each function adds its subcommand to `app`;
+// when it was chosen, parsing runs it and stores the program's exit status in `*exit_code`, which
+// must outlive the parsing: 0 success, 2 wrong input or files.
+#ifndef KURUMA_APPS_COMMANDS_H_
+#define KURUMA_APPS_COMMANDS_H_
+
+#include <CLI/CLI.hpp>
+
+namespace kuruma {
+
+void RegisterTokenize(CLI::App& app, int* exit_code);
+void RegisterRender(CLI::App& app, int* exit_code);
+
+}  // namespace kuruma
+
+#endif  // KURUMA_APPS_COMMANDS_H_

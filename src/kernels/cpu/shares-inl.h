@@ -1,0 +1,77 @@
+// Which thread computes which output rows of a group of products.
+#ifndef KURUMA_KERNELS_CPU_SHARES_INL_H_
+#define KURUMA_KERNELS_CPU_SHARES_INL_H_
+
+#include "kernels/cpu/matmul-inl.h"
+
+namespace kuruma::kernels::KURUMA_CPU_TARGET {
+namespace {
+
+// One unit is about 20 ps of one core: a multiply-add of a full tile.
+constexpr int64_t kShareUnits = 200'000;  // about 4 us, what waking a worker may cost
+constexpr int64_t kShareRows = 8;         // boundaries fall on multiples of this
+
+// Reading and decoding a weight costs as much as this many multiply-adds.
+KURUMA_INLINE int64_t DecodeUnits(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF32:
+      return 12;
+    case WeightFormat::kBf16:
+      return 6;
+    default:
+      return 4;
+  }
+}
+
+KURUMA_INLINE int64_t RowUnits(const MatMulTask& task) {
+  if (task.x.rows == 0) return 0;
+  return task.weight.cols * (DecodeUnits(task.weight.format) + task.x.rows);
+}
+
+// The tasks' output rows laid end to end on an axis of units; shares are equal lengths of it.
+struct ShareAxis {
+  const MatMulTask* tasks = nullptr;
+  int64_t count = 0;
+  int64_t total = 0;
+  int64_t shares = 1;
+
+  // The row of a task whose units start at `start` where share `i` begins.
+  int64_t Boundary(const MatMulTask& task, int64_t start, int64_t i) const {
+    if (i == shares) return task.weight.rows;
+    const int64_t offset = total / shares * i - start;
+    if (offset <= 0) return 0;
+    return Lesser(offset / RowUnits(task) / kShareRows * kShareRows, task.weight.rows);
+  }
+
+  void RunShare(int64_t i) const {
+    PackedRows packed;
+    int64_t start = 0;
+    for (int64_t t = 0; t < count; ++t) {
+      const MatMulTask& task = tasks[t];
+      const int64_t row_units = RowUnits(task);
+      if (row_units == 0) continue;
+      const int64_t begin = Boundary(task, start, i);
+      const int64_t end = Boundary(task, start, i + 1);
+      if (begin < end) MultiplyTask(task, begin, end, packed);
+      start += row_units * task.weight.rows;
+    }
+  }
+};
+
+void MatMul(ThreadPool& pool, std::span<const MatMulTask> tasks) {
+  ShareAxis axis;
+  axis.tasks = tasks.data();
+  axis.count = static_cast<int64_t>(tasks.size());
+  for (int64_t t = 0; t < axis.count; ++t) {
+    axis.total += RowUnits(axis.tasks[t]) * axis.tasks[t].weight.rows;
+  }
+  axis.shares = Greater<int64_t>(1, Lesser<int64_t>(pool.threads(), axis.total / kShareUnits));
+  pool.ParallelFor(axis.shares, 1, [&axis](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) axis.RunShare(i);
+  });
+}
+
+}  // namespace
+}  // namespace kuruma::kernels::KURUMA_CPU_TARGET
+
+#endif  // KURUMA_KERNELS_CPU_SHARES_INL_H_

@@ -1,0 +1,94 @@
+// What one sequence owns between steps: global KV blocks, sliding windows, compressor tails and the
+// tokens themselves (DESIGN.md "State of a sequence").
+#ifndef KURUMA_MODEL_STATE_H_
+#define KURUMA_MODEL_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/formats.h"
+#include "model/config.h"
+#include "model/numerics.h"
+
+namespace kuruma::model {
+
+// Where the entries of one KV source layer lie inside a block of kBlockTokens tokens.
+struct SourceLayout {
+  int layer = 0;
+  int ratio = 1;
+  kernels::PagedRows keys;     // index keys
+  kernels::PagedRows entries;  // compressed KV
+};
+
+// Sizes of everything a sequence owns; fixed by config and numerics. Immutable.
+struct StateLayout {
+  StateLayout(const ModelConfig& config, const Numerics& numerics);
+
+  // Layout of a KV source layer.
+  const SourceLayout& Source(int layer) const;
+
+  std::vector<SourceLayout> sources;
+  int64_t block_bytes = 0;       // one block of global KV
+  kernels::RowFormat window_format = kernels::RowFormat::kF32;
+  int64_t window_row_bytes = 0;
+  int64_t window_slots = 0;      // rows kept per layer: window + slack
+  int64_t slack = 0;             // longest rollback in tokens
+  int64_t rings = 0;             // backbone layers + draft stages
+  int64_t tail_slots = 0;        // rows kept per compressor: largest ratio + slack
+  int64_t tail_row_floats = 0;   // kv then gate
+};
+
+// Streams kept between prompt chunks for the decoder half: rows at the input of the first decoder
+// layer (after its Engram), oldest first.
+struct Carry {
+  int64_t first_position = 0;
+  std::vector<float> streams;  // [rows, streams * hidden]
+  std::vector<float> pre;      // [rows, streams]
+  int64_t rows = 0;
+};
+
+// State of one sequence. Written by Model only; movable; one thread at a time.
+class SequenceState {
+ public:
+  explicit SequenceState(const StateLayout& layout);
+
+  // Tokens processed so far; the next token's absolute position.
+  int64_t position() const { return static_cast<int64_t>(tokens.size()); }
+
+  // Forgets everything from position `length` on, as if those tokens had never been fed. Possible
+  // for up to layout.slack tokens, and not back into a prompt whose decoder rows were skipped.
+  // InvalidArgument names both numbers otherwise.
+  Status Truncate(int64_t length);
+
+  // Makes room in the block table for `length` tokens.
+  void ReserveBlocks(int64_t length);
+
+  // Stored row of `position` in ring `ring` (a backbone layer, or layers + draft stage).
+  const std::byte* WindowRow(int64_t ring, int64_t position) const;
+  std::byte* MutableWindowRow(int64_t ring, int64_t position);
+  // Compressor input of `position` at source number `source`: kv [head_dim], gate [head_dim].
+  float* TailRow(size_t source, int64_t position);
+  const std::byte* const* blocks() const { return block_table_.data(); }
+  std::byte* MutableBlock(int64_t block) { return block_memory_[block].get(); }
+
+  // Bytes held now (blocks, windows, tails).
+  int64_t Bytes() const;
+
+  std::vector<int32_t> tokens;
+  int64_t decoder_floor = 0;     // decoder windows never see rows before this position
+  int64_t truncate_floor = 0;    // rollback limit: end of the last prompt with skipped rows
+  Carry carry;
+
+ private:
+  const StateLayout* layout_;
+  std::vector<std::unique_ptr<std::byte[]>> block_memory_;
+  std::vector<const std::byte*> block_table_;
+  std::vector<std::byte> windows_;
+  std::vector<float> tails_;
+};
+
+}  // namespace kuruma::model
+
+#endif  // KURUMA_MODEL_STATE_H_

@@ -1,0 +1,53 @@
+// Loads the tiny checkpoints of tests/golden.
+#ifndef KURUMA_TESTS_SUPPORT_TINY_MODEL_H_
+#define KURUMA_TESTS_SUPPORT_TINY_MODEL_H_
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "kernels/dispatch.h"
+#include "model/model.h"
+#include "tests/support/golden.h"
+
+namespace kuruma::testing {
+
+struct TinyOptions {
+  std::string numerics = "release";
+  std::string kernels = "cpu";
+  model::PrefillMode prefill = model::PrefillMode::kExact;
+  int64_t keep_tokens = 0;
+  int threads = 1;
+};
+
+struct Tiny {
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<model::Model> model;
+};
+
+template <typename T>
+T OrThrow(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.status().message());
+  return std::move(result.value());
+}
+
+inline Tiny LoadTiny(const std::string& checkpoint, const TinyOptions& options) {
+  const std::string directory = GoldenPath(checkpoint + "/checkpoint");
+  Tiny tiny;
+  tiny.pool = std::make_unique<ThreadPool>(options.threads);
+  model::ModelOptions m;
+  m.numerics = OrThrow(model::FindNumerics(options.numerics));
+  m.ops = OrThrow(kernels::FindOps(options.kernels));
+  m.pool = tiny.pool.get();
+  m.prefill = options.prefill;
+  m.keep_tokens = options.keep_tokens;
+  m.token_classes =
+      ReadJson(directory + "/engram_token_map.json")["token_map"].get<std::vector<int32_t>>();
+  tiny.model = OrThrow(model::Model::Load(directory, std::move(m)));
+  return tiny;
+}
+
+}  // namespace kuruma::testing
+
+#endif  // KURUMA_TESTS_SUPPORT_TINY_MODEL_H_
