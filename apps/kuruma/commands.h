@@ -1,6 +1,7 @@
 // The subcommands of the kuruma program, one file each. Each function adds its subcommand to `app`;
 // when it was chosen, parsing runs it and stores the program's exit status in `*exit_code`, which
-// must outlive the parsing: 0 success, 2 wrong input or files.
+// must outlive the parsing: 0 success, 1 our own fault or out of memory, 2 wrong input or files,
+// 130 interrupted.
 #ifndef KURUMA_APPS_COMMANDS_H_
 #define KURUMA_APPS_COMMANDS_H_
 
@@ -8,8 +9,12 @@
 
 namespace kuruma {
 
-void RegisterTokenize(CLI::App& app, int* exit_code);
+void RegisterBench(CLI::App& app, int* exit_code);
+void RegisterGenerate(CLI::App& app, int* exit_code);
+void RegisterInspect(CLI::App& app, int* exit_code);
 void RegisterRender(CLI::App& app, int* exit_code);
+void RegisterScore(CLI::App& app, int* exit_code);
+void RegisterTokenize(CLI::App& app, int* exit_code);
 
 }  // namespace kuruma
 

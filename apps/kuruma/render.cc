@@ -30,9 +30,9 @@ Result<nlohmann::ordered_json> RenderBody(const text::Tokenizer& tokenizer, std:
   options.reference_prompts = flags.reference;
   KURUMA_ASSIGN_OR_RETURN(const api::ChatRequest request, api::ParseChatRequest(body, options));
   const text::RenderedPrompt prompt = text::RenderPrompt(request.conversation);
-  KURUMA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                          flags.whole_string ? tokenizer.Encode(prompt.text)
-                                             : text::EncodePrompt(prompt, tokenizer));
+  KURUMA_ASSIGN_OR_RETURN(
+      const std::vector<int32_t> ids,
+      flags.whole_string ? tokenizer.Encode(prompt.text) : text::EncodePrompt(prompt, tokenizer));
   auto ranges = nlohmann::ordered_json::array();
   for (const text::SpecialRange& range : prompt.specials) {
     ranges.push_back({range.begin, range.end});
@@ -52,8 +52,8 @@ int RunRender(const RenderFlags& flags) {
     auto output = RenderBody(**tokenizer, body, flags);
     if (!output.ok()) {
       const api::ApiError error = api::ToApiError(output.status());
-      output = nlohmann::ordered_json{
-          {"error", {{"status", error.status}, {"message", error.message}}}};
+      output =
+          nlohmann::ordered_json{{"error", {{"status", error.status}, {"message", error.message}}}};
     }
     std::cout << output->dump() << std::endl;
     if (!std::cout) return 2;  // nobody reads any more
@@ -75,8 +75,9 @@ void RegisterRender(CLI::App& app, int* exit_code) {
                     "count, as chat templates of other servers do");
   command->add_flag("--no-thinking", flags->no_thinking,
                     "Requests that do not say whether to think do not think");
-  command->add_flag("--reference", flags->reference,
-                    "Render tool choices and old reasoning exactly as DeepSeek's reference library");
+  command->add_flag(
+      "--reference", flags->reference,
+      "Render tool choices and old reasoning exactly as DeepSeek's reference library");
   command->footer(
       "Examples:\n"
       "  echo '{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}' |\n"

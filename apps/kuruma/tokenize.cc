@@ -64,8 +64,8 @@ int RunTokenize(const TokenizeFlags& flags) {
     const auto line = nlohmann::json::parse(input, nullptr, /*allow_exceptions=*/false);
     const Result<std::string> output =
         line.is_discarded() || !line.is_object() ? InvalidArgument("expected one JSON object")
-        : flags.decode ? DecodeLine(**tokenizer, line, flags.skip_special)
-                       : EncodeLine(**tokenizer, line, flags.plain);
+        : flags.decode                           ? DecodeLine(**tokenizer, line, flags.skip_special)
+                                                 : EncodeLine(**tokenizer, line, flags.plain);
     if (!output.ok()) {
       std::cerr << fmt::format("kuruma tokenize: line {}: {}", number, output.status().message())
                 << std::endl;
@@ -88,11 +88,13 @@ void RegisterTokenize(CLI::App& app, int* exit_code) {
       ->type_name("FILE");
   auto* decode = command->add_flag(
       "--decode", flags->decode, "Read {\"ids\": [...]}, write {\"text\": ...} (default: reverse)");
-  command->add_flag("--skip-special", flags->skip_special,
-                    "With --decode: leave out tokens the file marks special")
+  command
+      ->add_flag("--skip-special", flags->skip_special,
+                 "With --decode: leave out tokens the file marks special")
       ->needs(decode);
-  command->add_flag("--plain", flags->plain,
-                    "Encode spellings of added tokens as ordinary text, as prompts do with user text")
+  command
+      ->add_flag("--plain", flags->plain,
+                 "Encode spellings of added tokens as ordinary text, as prompts do with user text")
       ->excludes(decode);
   command->footer(
       "Examples:\n"

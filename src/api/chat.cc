@@ -103,12 +103,10 @@ Status ParseToolChoice(const Fields& body, ChatRequest* request) {
   request->tool_choice = ToolChoice::kRequired;
   request->named_tool = *std::move(name);
   const auto& tools = request->conversation.tools;
-  if (std::none_of(tools.begin(), tools.end(), [&](const text::Tool& tool) {
-        return tool.name == request->named_tool;
-      })) {
-    return InvalidArgument(
-        fmt::format("{}: 'tools' has no function \"{}\"", function->Name("name"),
-                    request->named_tool));
+  if (std::none_of(tools.begin(), tools.end(),
+                   [&](const text::Tool& tool) { return tool.name == request->named_tool; })) {
+    return InvalidArgument(fmt::format("{}: 'tools' has no function \"{}\"", function->Name("name"),
+                                       request->named_tool));
   }
   return {};
 }

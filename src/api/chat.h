@@ -27,7 +27,7 @@ struct SamplingOptions {
   int n = 1;                          // 1..128 answers
   std::vector<std::string> stop;      // at most 16, none empty
   bool logprobs = false;
-  int top_logprobs = 0;                               // 0..20
+  int top_logprobs = 0;                                // 0..20
   std::vector<std::pair<int32_t, double>> logit_bias;  // token id, [-100, 100]
 };
 

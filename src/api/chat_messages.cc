@@ -41,8 +41,8 @@ bool StartsWithIgnoringCase(std::string_view text, std::string_view prefix) {
 Status CheckImageUrl(std::string_view url, const std::string& name) {
   if (StartsWithIgnoringCase(url, "http://") || StartsWithIgnoringCase(url, "https://")) {
     if (url.size() <= kMaxLinkBytes) return {};
-    return InvalidArgument(fmt::format("{} is {} bytes long; links may have {}", name, url.size(),
-                                       kMaxLinkBytes));
+    return InvalidArgument(
+        fmt::format("{} is {} bytes long; links may have {}", name, url.size(), kMaxLinkBytes));
   }
   constexpr std::string_view kMark = "base64,";
   const size_t mark = url.find(kMark);
@@ -58,8 +58,8 @@ Status CheckImageUrl(std::string_view url, const std::string& name) {
   }
   const std::string_view data = url.substr(mark + kMark.size());
   const bool is_base64 = std::all_of(data.begin(), data.end(), [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-           c == '+' || c == '/' || c == '=';
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' ||
+           c == '/' || c == '=';
   });
   if (!is_base64) return InvalidArgument(name + " holds invalid base64 data");
   return {};
@@ -104,8 +104,7 @@ Status AddPart(const JsonValue& value, const std::string& path, Message* message
     return {};
   }
   if (*type != "image_url" && *type != "file") {
-    return InvalidArgument(
-        fmt::format("{} must be text, image_url or file", part.Name("type")));
+    return InvalidArgument(fmt::format("{} must be text, image_url or file", part.Name("type")));
   }
   if (message->role == Role::kAssistant) {
     return InvalidArgument(fmt::format("'{}': assistant messages hold no images", path));
@@ -127,9 +126,9 @@ Result<bool> ParseContent(const Fields& fields, const std::string& path, Message
   }
   const auto* parts = content->If<JsonValue::Array>();
   if (parts == nullptr || message->role == Role::kLatestReminder) {
-    return InvalidArgument(fmt::format(
-        "{} must be a string{}", fields.Name("content"),
-        message->role == Role::kLatestReminder ? "" : " or an array of parts"));
+    return InvalidArgument(
+        fmt::format("{} must be a string{}", fields.Name("content"),
+                    message->role == Role::kLatestReminder ? "" : " or an array of parts"));
   }
   for (size_t i = 0; i < parts->size(); ++i) {
     if (i > 0) message->content += "\n\n";
@@ -287,8 +286,7 @@ Status CheckToolName(const std::string& name, const std::string& field) {
                              (c >= '0' && c <= '9') || c == '_' || c == '-';
                     });
   if (fits) return {};
-  return InvalidArgument(
-      fmt::format("{} must match ^[a-zA-Z0-9_-]{{1,{}}}$", field, kMaxToolName));
+  return InvalidArgument(fmt::format("{} must match ^[a-zA-Z0-9_-]{{1,{}}}$", field, kMaxToolName));
 }
 
 // The outer shape of a schema for arguments; its inside is checked where the grammar is compiled.
@@ -339,8 +337,7 @@ Result<std::vector<text::Tool>> ParseTools(const JsonValue& tools, const std::st
   std::vector<text::Tool> result;
   std::unordered_set<std::string> names;
   for (size_t i = 0; i < list->size(); ++i) {
-    KURUMA_ASSIGN_OR_RETURN(text::Tool tool,
-                            ParseTool((*list)[i], fmt::format("{}[{}]", path, i)));
+    KURUMA_ASSIGN_OR_RETURN(text::Tool tool, ParseTool((*list)[i], fmt::format("{}[{}]", path, i)));
     if (!names.insert(tool.name).second) {
       return InvalidArgument(fmt::format("'{}': the name \"{}\" is there twice", path, tool.name));
     }

@@ -54,8 +54,7 @@ Status ParseLogitBias(const Fields& body, std::vector<std::pair<int32_t, double>
     }
     const std::optional<double> amount = AsNumber(entry);
     if (!amount || *amount < -100 || *amount > 100) {
-      return InvalidArgument(
-          fmt::format("'logit_bias.{}' must be a number in [-100, 100]", id));
+      return InvalidArgument(fmt::format("'logit_bias.{}' must be a number in [-100, 100]", id));
     }
     bias->emplace_back(id, *amount);
   }

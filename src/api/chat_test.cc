@@ -23,42 +23,34 @@ std::map<std::string, std::string> Differences() {
   const std::pair<const char*, std::vector<const char*>> reasons[] = {
       {"reasoning effort: integers 1..100 are accepted, a map is not a label",
        {"req-0035", "req-0038"}},
-      {"enable_thinking and chat_template_kwargs are honoured",
-       {"req-0044"}},
+      {"enable_thinking and chat_template_kwargs are honoured", {"req-0044"}},
       {"which models exist is the server's matter, and one may be left out",
        {"req-0045", "req-0047", "req-0048"}},
-      {"developer is a system message",
-       {"req-0050"}},
-      {"null content is empty content",
-       {"req-0053", "req-0072", "req-0098"}},
-      {"an assistant message may hold reasoning alone",
-       {"req-0065"}},
-      {"an empty tool_calls array means no calls",
-       {"req-0067"}},
+      {"developer is a system message", {"req-0050"}},
+      {"null content is empty content", {"req-0053", "req-0072", "req-0098"}},
+      {"an assistant message may hold reasoning alone", {"req-0065"}},
+      {"an empty tool_calls array means no calls", {"req-0067"}},
       {"tool results may be missing, repeated or unknown, and need no id",
-       {"req-0085", "req-0086", "req-0087", "req-0088", "req-0089", "req-0090", "req-0091", "req-0100"}},
-      {"arguments may be an object",
-       {"req-0094"}},
-      {"required and named tools work while thinking",
-       {"req-0117", "req-0119"}},
+       {"req-0085", "req-0086", "req-0087", "req-0088", "req-0089", "req-0090", "req-0091",
+        "req-0100"}},
+      {"arguments may be an object", {"req-0094"}},
+      {"required and named tools work while thinking", {"req-0117", "req-0119"}},
       {"the inside of a schema is checked where its grammar is compiled",
        {"req-0143", "req-0195", "req-0196"}},
       {"strict schemas are shown as sent, and checked where the grammar is compiled",
-       {"req-0152", "req-0153", "req-0154", "req-0155", "req-0156", "req-0157", "req-0158", "req-0159", "req-0160", "req-0161", "req-0162", "req-0163", "req-0164", "req-0165", "req-0166", "req-0168", "req-0170", "req-0171", "req-0186", "req-0187", "req-0188", "req-0189", "req-0190", "req-0191"}},
+       {"req-0152", "req-0153", "req-0154", "req-0155", "req-0156", "req-0157",
+        "req-0158", "req-0159", "req-0160", "req-0161", "req-0162", "req-0163",
+        "req-0164", "req-0165", "req-0166", "req-0168", "req-0170", "req-0171",
+        "req-0186", "req-0187", "req-0188", "req-0189", "req-0190", "req-0191"}},
       {"strict tools may be mixed with others and with a response format",
        {"req-0172", "req-0173"}},
-      {"json_object does not demand the word in a message",
-       {"req-0177"}},
+      {"json_object does not demand the word in a message", {"req-0177"}},
       {"a prefix may be continued when tools are declared or were called",
        {"req-0212", "req-0214"}},
-      {"data after \"base64,\" must be base64",
-       {"req-0237"}},
-      {"large max_tokens are lowered to what fits",
-       {"req-0270", "req-0273", "req-0313"}},
-      {"several answers may be asked for",
-       {"req-0275"}},
-      {"any 64-bit seed is accepted",
-       {"req-0281"}},
+      {"data after \"base64,\" must be base64", {"req-0237"}},
+      {"large max_tokens are lowered to what fits", {"req-0270", "req-0273", "req-0313"}},
+      {"several answers may be asked for", {"req-0275"}},
+      {"any 64-bit seed is accepted", {"req-0281"}},
   };
   std::map<std::string, std::string> rows;
   for (const auto& [reason, ids] : reasons) {
@@ -277,7 +269,8 @@ TEST(Chat, ErrorsNameTheField) {
 
 // Bodies cut anywhere, or with any byte changed, are answered: never a crash, never a silent error.
 TEST(Chat, DamagedBodiesAreAnswered) {
-  const std::string body = WithTools({{"stop", {"a", "b"}}, {"thinking", {{"type", "enabled"}}}}).dump();
+  const std::string body =
+      WithTools({{"stop", {"a", "b"}}, {"thinking", {{"type", "enabled"}}}}).dump();
   for (size_t i = 0; i < body.size(); ++i) {
     EXPECT_FALSE(ParseChatRequest(body.substr(0, i), {}).ok());
     for (const char c : {'\0', '"', '{', ']', '9', '\xFF', 'n'}) {

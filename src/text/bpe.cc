@@ -80,7 +80,8 @@ const Bpe::Rule* Bpe::Find(int32_t left, int32_t right) const {
 }
 
 int32_t Bpe::FindWhole(std::string_view piece) const {
-  for (size_t slot = Slot(HashBytes(piece), whole_shift_);; slot = (slot + 1) & (whole_.size() - 1)) {
+  for (size_t slot = Slot(HashBytes(piece), whole_shift_);;
+       slot = (slot + 1) & (whole_.size() - 1)) {
     const int32_t id = whole_[slot];
     if (id < 0 || token_bytes_[static_cast<size_t>(id)] == piece) return id;
   }
@@ -152,8 +153,7 @@ void Bpe::MergeLong(std::string_view piece, std::vector<int32_t>* ids) const {
   heap.reserve(size);
   const auto refresh = [&](uint32_t i) {
     Symbol& symbol = symbols[i];
-    const Rule* rule =
-        symbol.next == kEnd ? nullptr : Find(symbol.id, symbols[symbol.next].id);
+    const Rule* rule = symbol.next == kEnd ? nullptr : Find(symbol.id, symbols[symbol.next].id);
     symbol.rank = rule != nullptr ? rule->rank : kNoRank;
     symbol.result = rule != nullptr ? rule->result : 0;
     if (rule != nullptr) heap.push_back(uint64_t{symbol.rank} << 32 | i);

@@ -74,7 +74,8 @@ TEST(Bpe, MergesAsTheDefinitionSays) {
     const Rules rules = RandomRules(random);
     const std::vector<std::string_view> tokens(rules.tokens.begin(), rules.tokens.end());
     const Bpe bpe(rules.byte_ids, rules.merges, tokens);
-    for (const size_t length : {1u, 2u, 3u, 7u, 20u, 31u, 32u, 33u, 47u, 48u, 49u, 50u, 64u, 65u, 200u}) {
+    for (const size_t length :
+         {1u, 2u, 3u, 7u, 20u, 31u, 32u, 33u, 47u, 48u, 49u, 50u, 64u, 65u, 200u}) {
       std::string piece;
       while (piece.size() < length) piece += static_cast<char>('a' + random() % 3);
       std::vector<int32_t> ids;

@@ -20,8 +20,7 @@ std::string Mapped(const std::string& text, int options) {
   utf8proc_uint8_t* mapped = nullptr;
   const utf8proc_ssize_t length = utf8proc_map(
       reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-      static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-      static_cast<utf8proc_option_t>(options));
+      static_cast<utf8proc_ssize_t>(text.size()), &mapped, static_cast<utf8proc_option_t>(options));
   KURUMA_CHECK(length >= 0);
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
   return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(length)};
@@ -78,8 +77,7 @@ std::string Key(const Tokenizer& tokenizer, int32_t id) {
   std::string text;
   AppendLossyUtf8(token.bytes, /*final=*/true, &text);
   if (text.find("\uFFFD") != std::string::npos) return std::string(token.text);
-  const std::string composed =
-      Mapped(text, UTF8PROC_STABLE | UTF8PROC_COMPAT | UTF8PROC_COMPOSE);
+  const std::string composed = Mapped(text, UTF8PROC_STABLE | UTF8PROC_COMPAT | UTF8PROC_COMPOSE);
   const std::string decomposed = Mapped(composed, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
   const std::string collapsed = SpacesCollapsed(WithoutMarksLowerCase(decomposed));
   if (collapsed == " ") return collapsed;
@@ -94,8 +92,7 @@ TokenClasses ComputeTokenClasses(const Tokenizer& tokenizer) {
   classes.class_of.reserve(static_cast<size_t>(tokenizer.vocab_size()));
   std::unordered_map<std::string, int32_t> class_of_key;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    const auto [entry, is_new] =
-        class_of_key.emplace(Key(tokenizer, id), classes.num_classes);
+    const auto [entry, is_new] = class_of_key.emplace(Key(tokenizer, id), classes.num_classes);
     if (is_new) ++classes.num_classes;
     classes.class_of.push_back(entry->second);
   }

@@ -63,7 +63,8 @@ inline std::string Sha256Hex(std::string data) {
   for (int shift = 56; shift >= 0; shift -= 8) data += static_cast<char>(bits >> shift);
   for (size_t block = 0; block < data.size(); block += 64) {
     std::array<uint32_t, 64> w{};
-    for (size_t i = 0; i < 64; ++i) w[i / 4] = w[i / 4] << 8 | static_cast<uint8_t>(data[block + i]);
+    for (size_t i = 0; i < 64; ++i)
+      w[i / 4] = w[i / 4] << 8 | static_cast<uint8_t>(data[block + i]);
     for (size_t i = 16; i < 64; ++i) {
       const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
       const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);

@@ -16,6 +16,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   JsonValue root;
   std::string error;
 
+ private:
   bool null() override { return Put({}); }
   bool boolean(bool value) override { return Put({value}); }
   bool number_integer(int64_t value) override { return Put({value}); }
@@ -35,13 +36,11 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return Close(); }
   bool start_array(size_t) override { return Open({JsonValue::Array()}); }
   bool end_array() override { return Close(); }
-  bool parse_error(size_t position, const std::string&,
-                   const nlohmann::json::exception&) override {
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
     error = fmt::format("not valid JSON at byte {}", position > 0 ? position - 1 : 0);
     return false;
   }
 
- private:
   struct Level {
     JsonValue value;
     std::unordered_map<std::string, size_t> places;  // of an object's keys
@@ -84,8 +83,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 // exponent below 1e-4 and from 1e16 on.
 std::string PythonRepr(double value) {
   char buffer[32];
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value,
-                                 std::chars_format::scientific);
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific);
   const std::string_view text(buffer, static_cast<size_t>(end.ptr - buffer));
   const size_t mark = text.find('e');
   int exponent = 0;
@@ -152,7 +151,8 @@ const JsonValue* JsonValue::Find(std::string_view key) const {
 
 Result<JsonValue> ParseJson(std::string_view text) {
   Builder builder;
-  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) {
+  nlohmann::json_sax<nlohmann::json>& events = builder;
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &events)) {
     return InvalidArgument(builder.error);
   }
   return std::move(builder.root);

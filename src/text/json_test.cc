@@ -53,7 +53,9 @@ TEST(Json, RefusesWhatIsNotJson) {
 }
 
 TEST(Json, DepthIsBounded) {
-  const auto nested = [](size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  const auto nested = [](size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
   EXPECT_TRUE(ParseJson(nested(kMaxJsonDepth)).ok());
   EXPECT_FALSE(ParseJson(nested(kMaxJsonDepth + 1)).ok());
   EXPECT_FALSE(ParseJson(std::string(1 << 20, '[')).ok());

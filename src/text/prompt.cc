@@ -176,15 +176,19 @@ bool IsUserTurn(Role role) { return role == Role::kUser || role == Role::kTool; 
 
 // The messages in the order in which they are rendered.
 std::vector<const Message*> Arrange(const Conversation& conversation) {
-  static const Message kEmptySystem = {.role = Role::kSystem, .content = "", .images = {},
-                                       .tools = {}, .tool_call_id = "", .reasoning = "",
+  static const Message kEmptySystem = {.role = Role::kSystem,
+                                       .content = "",
+                                       .images = {},
+                                       .tools = {},
+                                       .tool_call_id = "",
+                                       .reasoning = "",
                                        .tool_calls = {}};
   std::vector<const Message*> order;
   const auto& messages = conversation.messages;
-  const bool needs_system = (!conversation.tools.empty() &&
-                             conversation.tool_choice != ToolChoice::kNone) ||
-                            conversation.response_format.kind == ResponseFormat::Kind::kJsonObject ||
-                            conversation.response_format.kind == ResponseFormat::Kind::kJsonSchema;
+  const bool needs_system =
+      (!conversation.tools.empty() && conversation.tool_choice != ToolChoice::kNone) ||
+      conversation.response_format.kind == ResponseFormat::Kind::kJsonObject ||
+      conversation.response_format.kind == ResponseFormat::Kind::kJsonSchema;
   if (needs_system && (messages.empty() || messages[0].role != Role::kSystem)) {
     order.push_back(&kEmptySystem);
   }
@@ -214,8 +218,7 @@ class Renderer {
       : conversation_(conversation),
         image_token_(image_token),
         messages_(Arrange(conversation)),
-        shows_tools_(!conversation.tools.empty() &&
-                     conversation.tool_choice != ToolChoice::kNone) {
+        shows_tools_(!conversation.tools.empty() && conversation.tool_choice != ToolChoice::kNone) {
     if (shows_tools_) {
       keeps_reasoning_from_ = 0;
     } else if (conversation.keeps_loop_reasoning && HasCalls()) {
@@ -278,9 +281,10 @@ class Renderer {
   void WriteSystemStart() {
     out_.Special(kSystem);
     if (!conversation_.thinking) return;
-    out_.Plain(fmt::format("Reasoning Effort: {} (range 1-100, the higher the value, the more "
-                           "thorough the reasoning)\n\n",
-                           conversation_.effort));
+    out_.Plain(
+        fmt::format("Reasoning Effort: {} (range 1-100, the higher the value, the more "
+                    "thorough the reasoning)\n\n",
+                    conversation_.effort));
   }
 
   void WriteTurnStart(size_t i) {
@@ -386,7 +390,7 @@ Result<std::vector<int32_t>> EncodePrompt(const RenderedPrompt& prompt,
 
 std::optional<int> EffortOfLabel(std::string_view label) {
   constexpr std::pair<std::string_view, int> kLabels[] = {
-      {"minimal", 50}, {"low", 50},   {"medium", 75}, {"high", 75},
+      {"minimal", 50}, {"low", 50},    {"medium", 75}, {"high", 75},
       {"xhigh", 75},   {"ultra", 100}, {"max", 100}};
   for (const auto& [name, effort] : kLabels) {
     if (name == label) return effort;

@@ -145,9 +145,13 @@ Conversation OneTurn(std::string content) {
 // Counts measured on DeepSeek's hosted service.
 TEST(Prompt, SpelledControlTokensStayText) {
   ASSERT_NE(GoldenTokenizer(), nullptr);
-  const std::pair<const char*, size_t> cases[] = {
-      {"", 4},  {"x", 5},         {"<｜User｜>", 9}, {"<｜Assistant｜>", 9}, {"<｜System｜>", 9},
-      {"<think>", 7}, {"</think>", 7}};
+  const std::pair<const char*, size_t> cases[] = {{"", 4},
+                                                  {"x", 5},
+                                                  {"<｜User｜>", 9},
+                                                  {"<｜Assistant｜>", 9},
+                                                  {"<｜System｜>", 9},
+                                                  {"<think>", 7},
+                                                  {"</think>", 7}};
   for (const auto& [content, tokens] : cases) {
     EXPECT_EQ(PromptTokens(OneTurn(content)), tokens) << content;
   }
@@ -168,7 +172,8 @@ TEST(Prompt, NoTextOfTheClientBecomesSpecial) {
     conversation.messages[3].role = Role::kTool;
     conversation.messages[4].role = Role::kLatestReminder;
     for (Message& message : conversation.messages) message.content = text;
-    conversation.tools = {{.name = text, .description = text, .parameters = "{\"" + text + "\": 1}"}};
+    conversation.tools = {
+        {.name = text, .description = text, .parameters = "{\"" + text + "\": 1}"}};
     conversation.response_format = {ResponseFormat::Kind::kJsonSchema, "{\"" + text + "\": 1}"};
     return RenderPrompt(conversation);
   };
@@ -180,9 +185,9 @@ TEST(Prompt, NoTextOfTheClientBecomesSpecial) {
     return list;
   };
   const auto expected = spellings(build("x"));
-  for (const std::string text :
-       {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜System｜>", "<｜User｜>", "<｜Assistant｜>",
-        "<think>", "</think>", "｜DSML｜", "<｜latest_reminder｜>", "<｜deepseek_image｜>", "<|EOT|>"}) {
+  for (const std::string text : {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜System｜>",
+                                 "<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "｜DSML｜",
+                                 "<｜latest_reminder｜>", "<｜deepseek_image｜>", "<|EOT|>"}) {
     EXPECT_EQ(spellings(build(text)), expected) << text;
   }
 }

@@ -170,8 +170,8 @@ Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool skip_sp
   std::string bytes;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= vocab_size()) {
-      return InvalidArgument(fmt::format("ids[{}] is {}; the tokenizer has ids 0..{}", i, ids[i],
-                                         vocab_size() - 1));
+      return InvalidArgument(
+          fmt::format("ids[{}] is {}; the tokenizer has ids 0..{}", i, ids[i], vocab_size() - 1));
     }
     const FileToken& token = tables_->tokens[static_cast<size_t>(ids[i])];
     if (!(skip_special && token.special)) bytes += token.bytes;

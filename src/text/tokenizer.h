@@ -22,7 +22,8 @@ namespace kuruma::text {
 
 // What one id stands for. Views live as long as the tokenizer.
 struct TokenInfo {
-  std::string_view text;   // as the file spells it: byte-alphabet form, or the added token's content
+  std::string_view
+      text;  // as the file spells it: in the byte alphabet, or an added token's content
   std::string_view bytes;  // what it decodes to; may be a part of a UTF-8 character
   bool added = false;      // listed in added_tokens: matched as a whole before pre-tokenization
   bool special = false;    // the file's flag: left out by skip_special decoding

@@ -42,21 +42,25 @@ std::vector<std::string> Words(const std::string& text) {
 
 std::string English() {
   return Shuffled(
-      Words("The kitchen light was still on when Maria came home, and on the table lay a letter that "
-            "nobody had opened. She read it twice, slowly, as if the second reading could change what "
-            "the first had told her; then she put it back, switched off the light and went upstairs. "
-            "In the morning the committee would meet again to discuss the reconstruction of the "
-            "bridge, which (according to 3 independent engineers) had become unsafe in 1987. \"It's "
-            "not impossible,\" they'd said, \"but it's expensive.\" Nevertheless the municipality's "
-            "representatives didn't hesitate: responsibilities were distributed, contracts signed."),
+      Words(
+          "The kitchen light was still on when Maria came home, and on the table lay a letter that "
+          "nobody had opened. She read it twice, slowly, as if the second reading could change "
+          "what "
+          "the first had told her; then she put it back, switched off the light and went upstairs. "
+          "In the morning the committee would meet again to discuss the reconstruction of the "
+          "bridge, which (according to 3 independent engineers) had become unsafe in 1987. \"It's "
+          "not impossible,\" they'd said, \"but it's expensive.\" Nevertheless the municipality's "
+          "representatives didn't hesitate: responsibilities were distributed, contracts signed."),
       " ");
 }
 
 std::string Chinese() {
-  return Shuffled({"昨天晚上", "图书馆", "的", "灯", "还亮着，", "我们", "一起", "讨论了", "新的", "项目计划。", "他说",
-                   "这个问题", "并不", "难，", "但是", "需要", "更多时间", "和", "耐心。", "请", "把", "那本", "红色的",
-                   "笔记本", "放在", "第二个书架上", "，谢谢！", "人工智能", "正在", "改变", "世界", "？"},
-                  "");
+  return Shuffled(
+      {"昨天晚上", "图书馆",       "的",       "灯",       "还亮着，", "我们", "一起",   "讨论了",
+       "新的",     "项目计划。",   "他说",     "这个问题", "并不",     "难，", "但是",   "需要",
+       "更多时间", "和",           "耐心。",   "请",       "把",       "那本", "红色的", "笔记本",
+       "放在",     "第二个书架上", "，谢谢！", "人工智能", "正在",     "改变", "世界",   "？"},
+      "");
 }
 
 std::string Code() {

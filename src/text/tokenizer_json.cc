@@ -334,7 +334,8 @@ Status Reader::ReadMerges(const array& merges) {
     const std::string field = fmt::format("model.merges[{}]", rank);
     Merge merge{};
     KURUMA_RETURN_IF_ERROR(ReadMerge(entry, field, &merge));
-    const uint64_t pair = static_cast<uint64_t>(merge.left) << 32 | static_cast<uint32_t>(merge.right);
+    const uint64_t pair =
+        static_cast<uint64_t>(merge.left) << 32 | static_cast<uint32_t>(merge.right);
     if (const auto [first, is_new] = seen.emplace(pair, rank); !is_new) {
       return Error(field, fmt::format("repeats model.merges[{}]", first->second));
     }

@@ -89,8 +89,10 @@ TEST(Tokenizer, KnowsItsTokens) {
 TEST(Tokenizer, RefusesTextThatIsNotUtf8) {
   const Tokenizer* tokenizer = GoldenTokenizer();
   ASSERT_NE(tokenizer, nullptr);
-  const std::pair<std::string, std::string> cases[] = {
-      {"ab\xFFz", "byte 2"}, {"\xE4\xBD", "byte 0"}, {"é\xED\xA0\x80", "byte 2"}, {"\xC0\x80", "byte 0"}};
+  const std::pair<std::string, std::string> cases[] = {{"ab\xFFz", "byte 2"},
+                                                       {"\xE4\xBD", "byte 0"},
+                                                       {"é\xED\xA0\x80", "byte 2"},
+                                                       {"\xC0\x80", "byte 0"}};
   for (const auto& [text, where] : cases) {
     for (const auto& result : {tokenizer->Encode(text), tokenizer->EncodePlain(text)}) {
       ASSERT_FALSE(result.ok());
@@ -114,8 +116,8 @@ TEST(Tokenizer, RefusesIdsOutOfRange) {
 TEST(Tokenizer, LongRunsStayNearLinear) {
   const Tokenizer* tokenizer = GoldenTokenizer();
   ASSERT_NE(tokenizer, nullptr);
-  for (const std::string unit : {"a", " ", "\n", "你", "7", "😀", "=", "\xC2\x85", "\u3040", "x \t\n",
-                                 "<", "<｜", "\u0301", "ab", "½"}) {
+  for (const std::string unit : {"a", " ", "\n", "你", "7", "😀", "=", "\xC2\x85", "\u3040",
+                                 "x \t\n", "<", "<｜", "\u0301", "ab", "½"}) {
     std::string text;
     while (text.size() < (size_t{1} << 20)) text += unit;
     EXPECT_EQ(MustDecode(*tokenizer, MustEncode(*tokenizer, text)), text) << unit;
@@ -124,10 +126,13 @@ TEST(Tokenizer, LongRunsStayNearLinear) {
 
 std::string RandomText(std::mt19937& random) {
   static const std::vector<std::string> fragments = {
-      "hello", " world", "don't", "  ", "\n", "\r\n", "\t", "你好", "，", "ア・イ", "ー", "1234567", "½",
-      "é", "e\u0301", "한글", "😀", "👩‍👩‍👧", "<｜User｜>", "<｜", "｜DSML｜", "<think>", "</think>", "\u00A0",
-      "\u2028", "\u0085", "\uFEFF", "\u200B", "#include", "_x", "::", "\u0001", "ا", "١٢", "<|EOT|>",
-      "<｜deepseek_image｜>", "\u3040", "𝔘", "\uFFFD", "int main() {}"};
+      "hello",      " world", "don't",    "  ",           "\n",       "\r\n",
+      "\t",         "你好",   "，",       "ア・イ",       "ー",       "1234567",
+      "½",          "é",      "e\u0301",  "한글",         "😀",        "👩‍👩‍👧",
+      "<｜User｜>", "<｜",    "｜DSML｜", "<think>",      "</think>", "\u00A0",
+      "\u2028",     "\u0085", "\uFEFF",   "\u200B",       "#include", "_x",
+      "::",         "\u0001", "ا",        "١٢",           "<|EOT|>",  "<｜deepseek_image｜>",
+      "\u3040",     "𝔘",      "\uFFFD",   "int main() {}"};
   std::string text;
   const size_t count = random() % 12;
   for (size_t i = 0; i < count; ++i) {

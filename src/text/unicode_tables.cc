@@ -6,6 +6,8 @@ namespace kuruma::text {
 namespace {
 using enum CodeClass;
 
+// Many short entries a line keep the file readable.
+// clang-format off
 constexpr CodeRange kTable[] = {
     {0x9, 0x9, kSpace}, {0xA, 0xA, kNewline}, {0xB, 0xC, kSpace}, {0xD, 0xD, kNewline},
     {0x20, 0x20, kSpace}, {0x21, 0x2F, kPunctuation}, {0x30, 0x39, kNumber},
@@ -432,6 +434,7 @@ constexpr CodeRange kTable[] = {
     {0x2CEB0, 0x2EBE0, kLetter}, {0x2EBF0, 0x2EE5D, kLetter}, {0x2F800, 0x2FA1D, kLetter},
     {0x30000, 0x3134A, kLetter}, {0x31350, 0x323AF, kLetter}, {0xE0100, 0xE01EF, kLetter},
 };
+// clang-format on
 }  // namespace
 
 const std::span<const CodeRange> kCodeRanges = kTable;

@@ -39,7 +39,8 @@ std::string SmallTokenizer() {
     kuruma::text::AppendCodePoint(letter, &spelling);
     vocab[spelling] = next++;
   }
-  for (const char* piece : {"he", "ll", "hell", "hello", "Ġhello", "ĠĠ", "aa"}) vocab[piece] = next++;
+  for (const char* piece : {"he", "ll", "hell", "hello", "Ġhello", "ĠĠ", "aa"})
+    vocab[piece] = next++;
   Json steps = Json::array();
   for (const std::string_view pattern : kuruma::text::kSplitPatterns) {
     steps.push_back({{"type", "Split"},
@@ -49,8 +50,8 @@ std::string SmallTokenizer() {
   }
   steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
   const auto added = [](int id, const char* content, bool normalized, bool special) {
-    return Json{{"id", id},           {"content", content},       {"single_word", false},
-                {"lstrip", false},    {"rstrip", false},          {"normalized", normalized},
+    return Json{{"id", id},          {"content", content}, {"single_word", false},
+                {"lstrip", false},   {"rstrip", false},    {"normalized", normalized},
                 {"special", special}};
   };
   return Json{{"version", "1.0"},
@@ -111,8 +112,8 @@ class Mutator {
   std::string Text() {
     std::string text;
     for (size_t count = Below(40); count > 0; --count) {
-      static const std::vector<std::string> parts = {"hello", " hello", "  ",  "<｜User｜>", "<｜end｜>",
-                                                     "<｜",    "aaaa",   "你好", "1234",       "\n"};
+      static const std::vector<std::string> parts = {
+          "hello", " hello", "  ", "<｜User｜>", "<｜end｜>", "<｜", "aaaa", "你好", "1234", "\n"};
       const uint32_t code = static_cast<uint32_t>(Below(0xD800));
       if (Below(3) == 0) {
         kuruma::text::AppendCodePoint(code, &text);

@@ -167,7 +167,7 @@ void PanelTile(const Matrix& w, int64_t first, const Tile& tile, bool fast, int6
   const int64_t chunks = (groups + kPanelGroups - 1) / kPanelGroups;
   const int64_t stride = kPanelGroups * kGroup + kPanelPad;
   const int64_t padded = (tile.rows + 3) / 4 * 4;
-  float* expanded = ThreadScratch().weights.Get(kPanelTile * stride);
+  float* expanded = ThreadScratch().weights.Get(padded * stride);
   for (int64_t i = tile.rows * stride; i < padded * stride; ++i) expanded[i] = 0;
   for (int64_t c = 0; c < chunks; ++c) {
     const int64_t begin = groups * c / chunks;

@@ -1,0 +1,754 @@
+// Every op of every CPU table that runs here, against the reference and against itself: close to
+// the float64 result, and bit-identical whatever else is in the batch and however many threads run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/dispatch.h"
+
+namespace kuruma::kernels {
+namespace {
+
+// ------------------------------------------------------------------------------ inputs from a seed
+
+using Rng = std::mt19937;
+using Floats = std::vector<float>;
+
+Floats Normal(Rng& rng, int64_t count, float scale = 1) {
+  std::normal_distribution<float> normal(0, scale);
+  Floats x(count);
+  for (float& v : x) v = normal(rng);
+  return x;
+}
+
+Floats ToBf16(Floats x) {
+  for (float& v : x) v = RoundBf16(v);
+  return x;
+}
+
+Floats ToFp8(Floats x) {
+  QuantizeDequantizeFp8(x, x.data());
+  return x;
+}
+
+std::vector<uint16_t> Bf16Codes(const Floats& x) {
+  std::vector<uint16_t> codes(x.size());
+  std::transform(x.begin(), x.end(), codes.begin(), FloatToBf16);
+  return codes;
+}
+
+// A matrix with its memory.
+struct OwnedMatrix {
+  std::vector<std::byte> data;
+  std::vector<uint8_t> scales;
+  Matrix view;
+};
+
+struct MatrixShape {
+  WeightFormat format;
+  int64_t rows;
+  int64_t cols;
+  int64_t block_rows = 32;
+  int64_t block_cols = 32;
+  int first_scale = 115;  // scale bytes are first_scale .. first_scale + 7
+};
+
+OwnedMatrix RandomMatrix(Rng& rng, const MatrixShape& shape) {
+  OwnedMatrix m;
+  m.view.format = shape.format;
+  m.view.rows = shape.rows;
+  m.view.cols = shape.cols;
+  m.data.resize(shape.rows * m.view.row_bytes());
+  const bool fp8 = shape.format == WeightFormat::kFp8;
+  if (fp8 || shape.format == WeightFormat::kFp4) {
+    for (std::byte& b : m.data) {
+      b = static_cast<std::byte>(rng());
+      if (fp8 && (b & std::byte{127}) == std::byte{127}) b = std::byte{0};  // NaN codes
+    }
+    m.view.block_rows = fp8 ? shape.block_rows : 1;
+    m.view.block_cols = shape.block_cols;
+    m.view.scale_stride = (shape.cols + shape.block_cols - 1) / shape.block_cols;
+    const int64_t scale_rows = (shape.rows + m.view.block_rows - 1) / m.view.block_rows;
+    m.scales.resize(scale_rows * m.view.scale_stride);
+    for (uint8_t& s : m.scales) s = static_cast<uint8_t>(shape.first_scale + rng() % 8);
+    m.view.scales = m.scales.data();
+  } else {
+    const Floats x = Normal(rng, shape.rows * shape.cols, 0.05f);
+    const std::vector<uint16_t> codes = Bf16Codes(x);
+    if (shape.format == WeightFormat::kF32) std::memcpy(m.data.data(), x.data(), m.data.size());
+    if (shape.format == WeightFormat::kBf16) {
+      std::memcpy(m.data.data(), codes.data(), m.data.size());
+    }
+  }
+  m.view.data = m.data.data();
+  return m;
+}
+
+// ------------------------------------------------------------------------- one op on some input
+
+// An op with fixed inputs of `rows` rows. `run` computes output rows [begin, begin + count) alone,
+// each `cols` long. `allowed` is the largest difference from the reference for an element.
+struct Case {
+  std::string name;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  std::function<void(const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out)>
+      run;
+  std::function<double(int64_t row, int64_t col, float expected)> allowed;
+};
+
+constexpr double kUlp = 0x1p-24;      // half the spacing of float32 at 1
+constexpr double kBf16Step = 0x1p-7;  // spacing of bfloat16 at 1
+
+// A few float32 roundings, and when the result is rounded to bfloat16, one step of that: a value
+// next to a rounding boundary may fall on the other side.
+auto Relative(double ulps, bool bf16, double floor) {
+  return [=](int64_t, int64_t, float expected) {
+    return std::fabs(expected) * (ulps * kUlp + (bf16 ? kBf16Step : 0)) + floor;
+  };
+}
+
+Floats RunCase(const Case& c, const OpTable& ops, ThreadPool& pool) {
+  Floats out(c.rows * c.cols, -1);
+  c.run(ops, pool, 0, c.rows, out.data());
+  return out;
+}
+
+// Index of the first element whose bits differ, or -1.
+int64_t FirstDifference(const Floats& a, const Floats& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i])) {
+      return static_cast<int64_t>(i);
+    }
+  }
+  return -1;
+}
+
+std::string Place(const Case& c, int64_t i) {
+  return c.name + " row " + std::to_string(i / c.cols) + " col " + std::to_string(i % c.cols);
+}
+
+void ExpectAgrees(const Case& c, const OpTable& ops, const Floats& expected, const Floats& actual) {
+  int64_t worst = 0;
+  double worst_share = -1;
+  for (int64_t i = 0; i < c.rows * c.cols; ++i) {
+    const double allowed = c.allowed(i / c.cols, i % c.cols, expected[i]);
+    const double error = std::fabs(static_cast<double>(actual[i]) - expected[i]);
+    const double share = error == 0 ? 0 : std::isfinite(error) ? error / allowed : INFINITY;
+    if (share > worst_share) {
+      worst_share = share;
+      worst = i;
+    }
+  }
+  if (c.rows * c.cols == 0) return;
+  EXPECT_LE(worst_share, 1) << ops.name << ": " << Place(c, worst) << " is " << actual[worst]
+                            << ", reference " << expected[worst];
+}
+
+// Each row alone gives the bits it has among the others. `stride` skips rows of large cases.
+int64_t FirstBatchDifference(const Case& c, const OpTable& ops, ThreadPool& pool) {
+  const Floats together = RunCase(c, ops, pool);
+  Floats apart = together;
+  const int64_t stride = std::max<int64_t>(1, c.rows / 8);
+  for (int64_t r = 0; r < c.rows; r += stride) {
+    c.run(ops, pool, r, 1, apart.data() + r * c.cols);
+  }
+  return FirstDifference(together, apart);
+}
+
+void CheckCase(const Case& c) {
+  ThreadPool one(1), two(2), three(3);
+  const Floats expected = RunCase(c, ReferenceOps(), two);
+  for (const OpTable* ops : RunnableCpuOps()) {
+    const Floats actual = RunCase(c, *ops, one);
+    ExpectAgrees(c, *ops, expected, actual);
+    for (ThreadPool* pool : {&two, &three}) {
+      const int64_t i = FirstDifference(actual, RunCase(c, *ops, *pool));
+      EXPECT_EQ(i, -1) << ops->name << " on " << pool->threads() << " threads: " << Place(c, i);
+    }
+    const int64_t i = FirstBatchDifference(c, *ops, two);
+    EXPECT_EQ(i, -1) << ops->name << " alone: " << Place(c, i);
+  }
+}
+
+// ---------------------------------------------------------------------------------------- products
+
+enum class Inputs { kFloat, kBf16, kFp8 };
+
+// Allowed: a chain of K / 8 float32 additions and the tree of 8, each within half a unit of the sum
+// of magnitudes; twice that where the portable target rounds products of general floats.
+Case MatMulCase(Rng& rng, const MatrixShape& shape, int64_t m, Inputs inputs, bool bf16) {
+  auto w = std::make_shared<OwnedMatrix>(RandomMatrix(rng, shape));
+  Floats values = Normal(rng, m * shape.cols);
+  if (inputs == Inputs::kBf16) values = ToBf16(values);
+  if (inputs == Inputs::kFp8) values = ToFp8(values);
+  auto x = std::make_shared<Floats>(values);
+  auto magnitude = std::make_shared<Floats>(m * shape.rows);
+  Floats row(shape.cols);
+  for (int64_t n = 0; n < shape.rows; ++n) {
+    DequantizeRow(w->view, n, row.data());
+    for (int64_t i = 0; i < m; ++i) {
+      float sum = 0;
+      for (int64_t k = 0; k < shape.cols; ++k) sum += std::fabs(row[k] * values[i * shape.cols + k]);
+      (*magnitude)[i * shape.rows + n] = sum;
+    }
+  }
+  Case c;
+  c.name = "matmul format " + std::to_string(static_cast<int>(shape.format)) + " m " +
+           std::to_string(m) + " n " + std::to_string(shape.rows) + " k " +
+           std::to_string(shape.cols);
+  c.rows = m;
+  c.cols = shape.rows;
+  c.run = [w, x, shape, bf16](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count,
+                              float* out) {
+    MatMulTask task;
+    task.weight = w->view;
+    task.x = {x->data() + begin * shape.cols, count, shape.cols};
+    task.y = {out, count, shape.rows};
+    task.round_bf16 = bf16;
+    ops.matmul(pool, {&task, 1});
+  };
+  const double roundings = 2.0 * (static_cast<double>(shape.cols) / 8 + 4);
+  c.allowed = [=](int64_t r, int64_t n, float expected) {
+    return roundings * kUlp * (*magnitude)[r * shape.rows + n] +
+           (bf16 ? kBf16Step * std::fabs(expected) : 0);
+  };
+  return c;
+}
+
+constexpr WeightFormat kFormats[] = {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kFp8,
+                                     WeightFormat::kFp4};
+
+TEST(MatMul, AgreesForEveryShape) {
+  Rng rng(1);
+  for (const WeightFormat format : kFormats) {
+    for (const int64_t m : {1, 2, 3, 4, 5, 7, 8, 17, 64}) {
+      for (const int64_t n : {1, 7, 45}) {
+        for (const int64_t k : {32, 96, 1280}) {
+          CheckCase(MatMulCase(rng, {format, n, k}, m, Inputs::kFloat, m % 2 == 0));
+        }
+      }
+    }
+    CheckCase(MatMulCase(rng, {format, 301, 5120}, 3, Inputs::kFp8, true));
+    CheckCase(MatMulCase(rng, {format, 301, 640}, 130, Inputs::kFp8, true));
+  }
+}
+
+TEST(MatMul, TakesAnyColumnCountOfUnpackedFormats) {
+  Rng rng(2);
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16}) {
+    for (const int64_t k : {1, 7, 33, 100, 333}) {
+      for (const int64_t m : {1, 3, 9}) {
+        CheckCase(MatMulCase(rng, {format, 13, k}, m, Inputs::kFloat, false));
+      }
+    }
+  }
+}
+
+// Scale blocks other than 32 x 32, and scales for which the fast FP8 decoder has no room.
+TEST(MatMul, TakesAnyScaleBlock) {
+  Rng rng(3);
+  for (const int64_t m : {1, 4, 6}) {
+    for (const MatrixShape& shape :
+         {MatrixShape{WeightFormat::kFp8, 150, 256, 128, 128}, {WeightFormat::kFp8, 9, 96, 1, 32},
+          {WeightFormat::kFp8, 40, 64, 5, 64}, {WeightFormat::kFp8, 70, 64, 32, 32, 130},
+          {WeightFormat::kFp8, 70, 64, 32, 32, 0}, {WeightFormat::kFp4, 9, 128, 1, 64},
+          {WeightFormat::kFp4, 9, 64, 1, 32, 140}, {WeightFormat::kFp4, 9, 64, 1, 32, 0}}) {
+      CheckCase(MatMulCase(rng, shape, m, Inputs::kFp8, false));
+    }
+  }
+}
+
+TEST(MatMul, AViewOfRowsEqualsTheRowsOfTheWhole) {
+  Rng rng(4);
+  for (const WeightFormat format : kFormats) {
+    const OwnedMatrix w = RandomMatrix(rng, {format, 200, 96});
+    const Floats x = Normal(rng, 2 * 96);
+    for (const OpTable* ops : RunnableCpuOps()) {
+      ThreadPool pool(2);
+      Floats whole(2 * 200), part(2 * 90);
+      const std::vector<MatMulTask> tasks = {{w.view, {x.data(), 2, 96}, {whole.data(), 2, 200}},
+                                  {w.view.Slice(45, 90), {x.data(), 2, 96}, {part.data(), 2, 90}}};
+      ops->matmul(pool, tasks);
+      for (int r = 0; r < 2; ++r) {
+        for (int n = 0; n < 90; ++n) EXPECT_EQ(part[r * 90 + n], whole[r * 200 + 45 + n]);
+      }
+    }
+  }
+}
+
+// Many products in one call, as the experts of a layer: any order and company gives equal bits.
+TEST(MatMul, TasksDoNotInfluenceEachOther) {
+  Rng rng(5);
+  std::vector<OwnedMatrix> weights;
+  std::vector<Floats> inputs, alone, together;
+  std::vector<MatMulTask> tasks;
+  const int64_t k = 320;
+  for (int i = 0; i < 40; ++i) {
+    const int64_t n = 1 + static_cast<int64_t>(rng() % 90);
+    const int64_t m = static_cast<int64_t>(rng() % 9);
+    weights.push_back(RandomMatrix(rng, {kFormats[i % 4], n, k}));
+    inputs.push_back(ToFp8(Normal(rng, m * k)));
+    alone.emplace_back(m * n, -1.0f);
+    together.emplace_back(m * n, -1.0f);
+  }
+  for (int i = 0; i < 40; ++i) {
+    const int64_t m = static_cast<int64_t>(inputs[i].size()) / k;
+    const int64_t n = weights[i].view.rows;
+    tasks.push_back({weights[i].view, {inputs[i].data(), m, k}, {alone[i].data(), m, n}});
+  }
+  for (const OpTable* ops : RunnableCpuOps()) {
+    ThreadPool pool(3);
+    std::vector<MatMulTask> shuffled = tasks;
+    for (const MatMulTask& task : tasks) ops->matmul(pool, {&task, 1});
+    for (int i = 0; i < 40; ++i) shuffled[i].y.data = together[i].data();
+    std::shuffle(shuffled.begin(), shuffled.end(), rng);
+    ops->matmul(pool, shuffled);
+    for (int i = 0; i < 40; ++i) EXPECT_EQ(FirstDifference(alone[i], together[i]), -1) << i;
+  }
+}
+
+// What release numerics multiply has exact products, so targets with and without fused
+// multiply-add agree in every bit.
+TEST(MatMul, TargetsAgreeBitForBitOnReleaseInputs) {
+  Rng rng(6);
+  ThreadPool pool(2);
+  for (const WeightFormat format : {WeightFormat::kBf16, WeightFormat::kFp8, WeightFormat::kFp4}) {
+    const Inputs inputs = format == WeightFormat::kBf16 ? Inputs::kBf16 : Inputs::kFp8;
+    for (const int64_t m : {1, 2, 3, 4, 5, 20}) {
+      const Case c = MatMulCase(rng, {format, 77, 1280}, m, inputs, false);
+      const Floats expected = RunCase(c, CpuPortableOps(), pool);
+      for (const OpTable* ops : RunnableCpuOps()) {
+        const int64_t i = FirstDifference(expected, RunCase(c, *ops, pool));
+        EXPECT_EQ(i, -1) << ops->name << " " << Place(c, i);
+      }
+    }
+  }
+}
+
+// The comparison above must be able to fail: a product that splits K by the number of rows, as many
+// libraries do, gives other bits for a row alone.
+void SplitByRows(ThreadPool&, std::span<const MatMulTask> tasks) {
+  for (const MatMulTask& task : tasks) {
+    Floats w(task.weight.cols);
+    for (int64_t n = 0; n < task.weight.rows; ++n) {
+      DequantizeRow(task.weight, n, w.data());
+      for (int64_t m = 0; m < task.x.rows; ++m) {
+        Floats part(task.x.rows > 1 ? 2 : 8);
+        for (size_t k = 0; k < w.size(); ++k) part[k % part.size()] += w[k] * task.x.row(m)[k];
+        float sum = 0;
+        for (float p : part) sum += p;
+        task.y.row(m)[n] = sum;
+      }
+    }
+  }
+}
+
+TEST(MatMul, AnOrderThatDependsOnTheBatchIsCaught) {
+  Rng rng(7);
+  ThreadPool pool(1);
+  OpTable planted = CpuPortableOps();
+  planted.matmul = SplitByRows;
+  const Case c = MatMulCase(rng, {WeightFormat::kFp8, 33, 320}, 4, Inputs::kFp8, false);
+  ExpectAgrees(c, planted, RunCase(c, ReferenceOps(), pool), RunCase(c, planted, pool));
+  EXPECT_NE(FirstBatchDifference(c, planted, pool), -1);
+}
+
+// ------------------------------------------------------------------------------- ops on single rows
+
+TEST(RmsNorm, Agrees) {
+  Rng rng(11);
+  for (const int64_t d : {32, 100, 1280, 5120}) {
+    for (const bool bf16 : {false, true}) {
+      for (const float size : {1.0f, 1e-9f}) {  // 1e-9: squares near eps, far below usual epsilons
+        const Floats x = Normal(rng, 40 * d, size);
+        const auto weight = Bf16Codes(Normal(rng, d));
+        Case c{"rms_norm", 40, d, {}, Relative(16, bf16, 0)};
+        c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+          ops.rms_norm(pool, {x.data() + begin * d, count, d}, weight.data(), {1e-20, bf16},
+                       {out, count, d});
+        };
+        CheckCase(c);
+      }
+    }
+  }
+}
+
+// Exact: the same codes and scales as the scalar definition, also for zeros, tiny and huge values.
+TEST(QuantizeFp8, EqualsTheDefinition) {
+  Rng rng(12);
+  const int64_t d = 1280;
+  Floats x;
+  for (int row = 0; row < 64; ++row) {
+    const Floats part = Normal(rng, d, std::ldexp(1.0f, static_cast<int>(rng() % 80) - 40));
+    x.insert(x.end(), part.begin(), part.end());
+  }
+  for (size_t i = 0; i < x.size(); i += 7) x[i] = std::ldexp(x[i], -static_cast<int>(rng() % 30));
+  for (size_t i = 0; i < x.size(); i += 5) x[i] = RoundBf16(x[i]);
+  std::fill_n(x.begin(), 64, -0.0f);
+  std::fill_n(x.begin() + 64, 32, 3e38f);
+  std::fill_n(x.begin() + 96, 32, -1e-45f);
+  Case c{"quantize_fp8", 64, d, {}, [](int64_t, int64_t, float) { return 0.0; }};
+  c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+    ops.quantize_fp8(pool, {x.data() + begin * d, count, d}, {out, count, d});
+  };
+  CheckCase(c);
+  ThreadPool pool(1);
+  const Floats expected = RunCase(c, ReferenceOps(), pool);
+  for (const OpTable* ops : RunnableCpuOps()) {  // signs of zeros too
+    EXPECT_EQ(FirstDifference(expected, RunCase(c, *ops, pool)), -1) << ops->name;
+  }
+}
+
+TEST(QuantizeFp8, RoundsEveryBf16ValueLikeTheDefinition) {
+  ThreadPool pool(1);
+  for (const OpTable* ops : RunnableCpuOps()) {
+    Floats x(32 * 2048), y(x.size()), expected(x.size());
+    for (size_t i = 0; i < x.size(); ++i) {  // one anchor of 448 keeps the group's scale at 1
+      const auto code = static_cast<uint16_t>(i);
+      x[i] = i % 32 == 0 ? 448.0f : Bf16ToFloat(code);
+      if (!(std::fabs(x[i]) <= 448)) x[i] = 0;
+    }
+    ops->quantize_fp8(pool, {x.data(), 1, 32 * 2048}, {y.data(), 1, 32 * 2048});
+    QuantizeDequantizeFp8(x, expected.data());
+    EXPECT_EQ(FirstDifference(expected, y), -1) << ops->name;
+  }
+}
+
+TEST(QuantizeFp8, KeepsNan) {
+  ThreadPool pool(1);
+  for (const OpTable* ops : RunnableCpuOps()) {
+    Floats x(64, 1.0f);
+    x[3] = NAN;
+    x[40] = INFINITY;
+    ops->quantize_fp8(pool, {x.data(), 1, 64}, {x.data(), 1, 64});
+    EXPECT_TRUE(std::isnan(x[3])) << ops->name;
+    EXPECT_FALSE(std::isfinite(x[40])) << ops->name;
+  }
+}
+
+TEST(Rope, Agrees) {
+  Rng rng(13);
+  for (const int64_t pairs : {1, 4, 6, 32}) {
+    for (const bool inverse : {false, true}) {
+      for (const bool bf16 : {false, true}) {
+        const int64_t heads = 5, dim = 96, rows = 23, d = heads * dim;
+        const Floats x = ToBf16(Normal(rng, rows * d));
+        Floats cos(rows * pairs), sin(rows * pairs);
+        for (size_t i = 0; i < cos.size(); ++i) {
+          const float angle = static_cast<float>(rng() % 10000);
+          cos[i] = std::cos(angle);
+          sin[i] = std::sin(angle);
+        }
+        // Two roundings; a difference of near equal products leaves one of their size (4 sigma).
+        Case c{"rope", rows, d, {}, Relative(2, bf16, 8 * kUlp)};
+        c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+          std::copy_n(x.data() + begin * d, count * d, out);
+          RopeSpec spec{heads, dim, {cos.data() + begin * pairs, count, pairs},
+                        {sin.data() + begin * pairs, count, pairs}, inverse, bf16};
+          ops.rope(pool, spec, {out, count, d});
+        };
+        CheckCase(c);
+      }
+    }
+  }
+}
+
+TEST(Swiglu, Agrees) {
+  Rng rng(14);
+  for (const int64_t d : {32, 77, 576}) {
+    for (const bool weighted : {false, true}) {
+      for (const bool bf16 : {false, true}) {
+        const int64_t rows = 33;
+        Floats gate = Normal(rng, rows * d, 6), up = Normal(rng, rows * d, 6);
+        gate[0] = -200, gate[1] = 200, up[2] = -1e30f;
+        const Floats weights = Normal(rng, rows);
+        // exp to 2e-7 and four products; the smallest results are flushed with e^88.
+        Case c{"swiglu", rows, d, {}, Relative(12, bf16, 1e-34)};
+        c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+          ops.swiglu(pool, {10, weighted ? weights.data() + begin : nullptr, bf16},
+                     {gate.data() + begin * d, count, d}, {up.data() + begin * d, count, d},
+                     {out, count, d});
+        };
+        CheckCase(c);
+      }
+    }
+  }
+}
+
+TEST(SumExperts, Agrees) {
+  Rng rng(15);
+  for (const int64_t d : {32, 77, 1280}) {
+    for (const bool bf16 : {false, true}) {
+      const int64_t rows = 29, k = 6;
+      const Floats parts = ToBf16(Normal(rng, rows * k * d)), shared = ToBf16(Normal(rng, rows * d));
+      std::vector<int32_t> index(rows * k);
+      for (int32_t& i : index) i = static_cast<int32_t>(rng() % (rows * k));
+      // Six additions of values up to about 5.
+      Case c{"sum_experts", rows, d, {}, Relative(2, bf16, 60 * kUlp)};
+      c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+        ops.sum_experts(pool, {parts.data(), rows * k, d}, {index.data() + begin * k, count, k},
+                        {shared.data() + begin * d, count, d}, bf16, {out, count, d});
+      };
+      CheckCase(c);
+    }
+  }
+}
+
+TEST(Compress, Agrees) {
+  Rng rng(16);
+  for (const int64_t ratio : {1, 2, 4}) {
+    for (const bool bf16 : {false, true}) {
+      const int64_t rows = 21, d = 132;
+      const Floats kv = Normal(rng, rows * ratio * d), gate = Normal(rng, rows * ratio * d, 20);
+      Case c{"compress", rows, d, {}, Relative(8, bf16, 16 * kUlp)};
+      c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+        ops.compress(pool, {kv.data() + begin * ratio * d, count * ratio, d},
+                     {gate.data() + begin * ratio * d, count * ratio, d}, bf16, {out, count, d});
+      };
+      CheckCase(c);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------- streams and routing
+
+TEST(HcMix, Agrees) {
+  Rng rng(21);
+  for (const int streams : {2, 4}) {
+    for (const int64_t d : {64, 1280}) {
+      const int64_t rows = 19, k = streams * d, values = streams * (2 + streams);
+      const OwnedMatrix fn = RandomMatrix(rng, {WeightFormat::kF32, values, k});
+      const Floats x = ToBf16(Normal(rng, rows * k)), scale = {0.7f, 1.3f, 2.0f};
+      const Floats base = Normal(rng, values);
+      HcSite site{fn.view, scale.data(), base.data(), streams};
+      // Logits carry the error of a chain of K / 8; 20 Sinkhorn rounds contract it.
+      Case c{"hc_mix", rows, values, {}, Relative(40, false, 40 * kUlp)};
+      c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+        const HcMix mix{{out, count, streams, values}, {out + streams, count, streams, values},
+                        {out + 2 * streams, count, streams * streams, values}};
+        ops.hc_mix(pool, site, {x.data() + begin * k, count, k}, mix);
+      };
+      CheckCase(c);
+    }
+  }
+}
+
+TEST(HcCollapseAndExpand, Agree) {
+  Rng rng(22);
+  for (const int64_t h : {2, 4}) {
+    for (const int64_t d : {40, 77, 1280}) {
+      for (const bool bf16 : {false, true}) {
+        const int64_t rows = 9;
+        const Floats x = ToBf16(Normal(rng, rows * h * d)), y = ToBf16(Normal(rng, rows * d));
+        Floats post = Normal(rng, rows * h), comb = Normal(rng, rows * h * h);
+        Case collapse{"hc_collapse", rows, d, {}, Relative(2, bf16, 40 * kUlp)};
+        collapse.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count,
+                           float* out) {
+          ops.hc_collapse(pool, {x.data() + begin * h * d, count, h * d},
+                          {post.data() + begin * h, count, h}, bf16, {out, count, d});
+        };
+        CheckCase(collapse);
+        Case expand{"hc_expand", rows, h * d, {}, Relative(2, bf16, 60 * kUlp)};
+        expand.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count,
+                         float* out) {
+          std::copy_n(x.data() + begin * h * d, count * h * d, out);
+          const HcMix mix{{}, {post.data() + begin * h, count, h},
+                          {comb.data() + begin * h * h, count, h * h}};
+          ops.hc_expand(pool, {y.data() + begin * d, count, d}, mix, bf16, {out, count, h * d});
+        };
+        CheckCase(expand);
+      }
+    }
+  }
+}
+
+TEST(Engram, Agrees) {
+  Rng rng(23);
+  for (const int64_t d : {64, 77, 1280}) {
+    for (const bool bf16 : {false, true}) {
+      const int64_t rows = 11, h = 4, cols = h * d + h;
+      const Floats x = ToBf16(Normal(rng, rows * h * d));
+      const Floats kv = ToBf16(Normal(rng, rows * (h + 1) * d)), weight = Normal(rng, h * d);
+      // sqrt(|z|) multiplies the error of a small z; gates follow within 1e-5.
+      Case c{"engram", rows, cols, {}, Relative(4, bf16, 5e-5)};
+      c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+        for (int64_t r = 0; r < count; ++r) {
+          std::copy_n(x.data() + (begin + r) * h * d, h * d, out + r * cols);
+        }
+        ops.engram(pool, {weight.data(), h, 1e-20, bf16},
+                   {kv.data() + begin * (h + 1) * d, count, (h + 1) * d},
+                   {out, count, h * d, cols}, {out + h * d, count, h, cols});
+      };
+      CheckCase(c);
+    }
+  }
+}
+
+// Output per row: ids, weights, biased scores. Seeds leave no two scores within rounding.
+TEST(Route, Agrees) {
+  Rng rng(24);
+  for (const int64_t experts : {5, 64, 384}) {
+    for (const int64_t d : {64, 1280}) {
+      const int64_t rows = 25, cols = 2 * 3 + experts;
+      const OwnedMatrix gate = RandomMatrix(rng, {WeightFormat::kBf16, experts, d});
+      const Floats u = ToBf16(Normal(rng, rows * d, 3)), bias = Normal(rng, experts, 0.1f);
+      Case c{"route", rows, cols, {}, Relative(64, false, 64 * kUlp)};
+      c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+        std::vector<int32_t> ids(count * 3);
+        RouterSpec spec{gate.view, bias.data(), 3, 1.5f};
+        ops.route(pool, spec, {u.data() + begin * d, count, d},
+                  {{ids.data(), count, 3}, {out + 3, count, 3, cols}, {out + 6, count, experts, cols}});
+        for (int64_t i = 0; i < count * 3; ++i) {
+          out[i / 3 * cols + i % 3] = static_cast<float>(ids[i]);
+        }
+      };
+      CheckCase(c);
+    }
+  }
+}
+
+TEST(Route, TiesGoToTheLowerExpert) {
+  const int64_t experts = 9, d = 32;
+  const std::vector<uint16_t> gate(experts * d, FloatToBf16(0.5f));
+  const Floats u(d, 1.0f);
+  Floats bias(experts, 0.0f);
+  bias[7] = bias[4] = 1;
+  Matrix view;
+  view.format = WeightFormat::kBf16;
+  view.data = reinterpret_cast<const std::byte*>(gate.data());
+  view.rows = experts;
+  view.cols = d;
+  for (const OpTable* ops : RunnableCpuOps()) {
+    ThreadPool pool(1);
+    std::vector<int32_t> ids(4);
+    Floats weights(4);
+    ops->route(pool, {view, bias.data(), 4, 1.0f}, {u.data(), 1, d},
+               {{ids.data(), 1, 4}, {weights.data(), 1, 4}, {}});
+    EXPECT_EQ(ids, (std::vector<int32_t>{4, 7, 0, 1})) << ops->name;
+    EXPECT_FLOAT_EQ(weights[0], 0.25f);
+  }
+}
+
+// -------------------------------------------------------------------------------- cached rows
+
+// Rows of a cache in blocks of 8 rows behind a header, as a sequence's block table sees them.
+struct Cache {
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<const std::byte*> blocks;
+  PagedRows rows;
+};
+
+Cache RandomCache(Rng& rng, RowFormat format, int64_t count, int64_t dim, float scale) {
+  Cache cache;
+  cache.rows = {8, 24, RowBytes(format, dim), format};
+  for (int64_t b = 0; b < (count + 7) / 8; ++b) {
+    std::vector<std::byte> block(24 + 8 * cache.rows.row_bytes);
+    for (int64_t r = 0; r < 8; ++r) {
+      StoreRow(format, Fp4Division::kReciprocal, ToBf16(Normal(rng, dim, scale)),
+               block.data() + 24 + r * cache.rows.row_bytes);
+    }
+    cache.memory.push_back(std::move(block));
+    cache.blocks.push_back(cache.memory.back().data());
+  }
+  return cache;
+}
+
+struct AttentionShape {
+  int64_t heads, dim, window, picks;
+  RowFormat window_format, pick_format;
+  bool bf16;
+};
+
+void CheckAttention(Rng& rng, const AttentionShape& s, int64_t rows) {
+  const Cache window = RandomCache(rng, s.window_format, s.window + rows, s.dim, 1);
+  const Cache picked = RandomCache(rng, s.pick_format, s.picks * 2 + 1, s.dim, 1);
+  const Floats q = ToBf16(Normal(rng, rows * s.heads * s.dim, 2));
+  Floats sink = Normal(rng, s.heads);
+  sink[0] = -1e30f;
+  std::vector<std::vector<const std::byte*>> windows(rows);
+  std::vector<std::vector<int32_t>> picks(rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < s.window; ++j) {
+      windows[r].push_back(window.rows.row(window.blocks.data(), r + j));
+    }
+    for (int32_t j = 0; j < s.picks; ++j) {
+      picks[r].push_back(j * 2 + static_cast<int32_t>(rng() % 2));
+    }
+  }
+  const AttentionSpec spec{s.heads, s.dim, sink.data(), s.window_format, picked.rows, s.bf16};
+  // Values are of size 1 to 4. A probability on a bfloat16 boundary may round the other way, which
+  // moves a result by 2^-8 of that value's share; without rounding float32 sums remain.
+  const double floor = s.bf16 ? 1e-2 : 4e-6;
+  Case c{"attention " + std::to_string(s.window) + "+" + std::to_string(s.picks), rows,
+         s.heads * s.dim, {}, Relative(4, s.bf16, floor)};
+  c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+    std::vector<AttentionQuery> queries;
+    for (int64_t r = begin; r < begin + count; ++r) {
+      queries.push_back({q.data() + r * c.cols, out + (r - begin) * c.cols, windows[r], picks[r],
+                         picked.blocks.data()});
+    }
+    ops.attention(pool, spec, queries);
+  };
+  CheckCase(c);
+}
+
+TEST(Attention, Agrees) {
+  Rng rng(31);
+  constexpr RowFormat kF32 = RowFormat::kF32, kFp8 = RowFormat::kFp8, kFp4 = RowFormat::kFp4E4m3;
+  for (const bool bf16 : {false, true}) {
+    CheckAttention(rng, {3, 32, 1, 0, kF32, kF32, bf16}, 5);
+    CheckAttention(rng, {5, 64, 0, 7, kF32, kF32, bf16}, 2);
+    CheckAttention(rng, {1, 96, 13, 20, kFp8, kFp4, bf16}, 9);
+    CheckAttention(rng, {7, 512, 128, 0, kFp8, kFp4, bf16}, 6);
+    CheckAttention(rng, {16, 512, 128, 512, kFp8, kFp4, bf16}, 3);
+    CheckAttention(rng, {2, 64, 0, 0, kFp8, kFp4, bf16}, 3);
+  }
+}
+
+void CheckIndex(Rng& rng, int64_t heads, int64_t dim, int64_t visible, RowFormat format,
+                bool single_round) {
+  const int64_t rows = 11;
+  const Cache keys = RandomCache(rng, format, visible, dim, 1);
+  Floats q(rows * heads * dim);
+  std::vector<std::byte> packed(RowBytes(RowFormat::kFp4E8m0, dim));
+  for (int64_t i = 0; i < rows * heads; ++i) {
+    StoreRow(RowFormat::kFp4E8m0, Fp4Division::kReciprocal, ToBf16(Normal(rng, dim)), packed.data());
+    LoadRow(RowFormat::kFp4E8m0, packed.data(), dim, q.data() + i * dim);
+  }
+  const Floats weights = ToBf16(Normal(rng, rows * heads, 0.1f));
+  const IndexSpec spec{heads, dim, keys.rows, single_round, true};
+  // Dots of FP4 values are exact; the sum over heads (size up to about 10) has one rounding each.
+  Case c{"index_scores " + std::to_string(visible), rows, visible, {}, Relative(4, true, 2e-5)};
+  c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+    std::fill_n(out, count * visible, 0.0f);
+    std::vector<IndexQuery> queries;
+    for (int64_t r = begin; r < begin + count; ++r) {  // later rows see more, as in a prompt
+      queries.push_back({q.data() + r * heads * dim, weights.data() + r * heads,
+                         out + (r - begin) * visible, std::max<int64_t>(0, visible - rows + 1 + r),
+                         keys.blocks.data()});
+    }
+    ops.index_scores(pool, spec, queries);
+  };
+  CheckCase(c);
+}
+
+TEST(IndexScores, Agrees) {
+  Rng rng(32);
+  for (const bool single_round : {true, false}) {
+    CheckIndex(rng, 1, 32, 3, RowFormat::kFp4E8m0, single_round);
+    CheckIndex(rng, 3, 64, 77, RowFormat::kFp4E8m0, single_round);
+    CheckIndex(rng, 8, 128, 700, RowFormat::kFp4E8m0, single_round);
+    CheckIndex(rng, 4, 128, 100, RowFormat::kF32, single_round);
+  }
+}
+
+}  // namespace
+}  // namespace kuruma::kernels
