@@ -15,12 +15,12 @@ CXX_FILES = find src apps tests tools bench -name '*.cc' -o -name '*.h'
 # ThreadSanitizer of GCC 12 dislikes kernels with much address-space randomisation.
 NO_ASLR := $(shell setarch "$$(uname -m)" -R true 2>/dev/null && echo setarch "$$(uname -m)" -R)
 
-.PHONY: help run test build data venv bench format structure check asan tsan clean
+.PHONY: help run test build programs data venv bench format structure check asan tsan clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-run: build data $(MODEL)/config.json  ## build, then answer a prompt (PROMPT="...") with random weights
+run: programs data $(MODEL)/config.json  ## build, then answer a prompt (PROMPT="...") with random weights
 	@echo
 	echo "== The model in $(MODEL) has RANDOM weights: what follows is noise, not an answer."
 	echo "== It shows that tokenizer, model and engine run; the next release brings a trained model."
@@ -36,6 +36,9 @@ test: build data venv structure  ## build everything and run every test
 
 build: $(BUILD)/build.ninja  ## compile everything into build/release
 	@cmake --build $(BUILD) -j $(JOBS)
+
+programs: $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS) --target kuruma make_bench_checkpoint
 
 build/%/build.ninja:
 	@cmake --preset $*
@@ -58,7 +61,7 @@ venv:
 	fi
 
 $(MODEL)/config.json: build/data/tokenizer.json tools/make_bench_checkpoint \
-                      $(wildcard tools/bench_checkpoint/*.cc) | build
+                      $(wildcard tools/bench_checkpoint/*.cc) | programs
 	@echo "writing a small random checkpoint to $(MODEL)"
 	rm -rf $(MODEL)
 	tools/make_bench_checkpoint $(MODEL) --preset demo --tokenizer build/data/tokenizer.json

@@ -70,10 +70,8 @@ int Run(int argc, char** argv) {
       "  kuruma bench --model DIR                                how fast it is here\n"
       "  kuruma generate --help                                  flags of one command");
   int exit_code = kExitOk;
-  RegisterInspect(app, &exit_code);
   RegisterGenerate(app, &exit_code);
   RegisterScore(app, &exit_code);
-  RegisterBench(app, &exit_code);
   RegisterTokenize(app, &exit_code);
   RegisterRender(app, &exit_code);
   try {

@@ -114,6 +114,10 @@ Status ParseToolChoice(const Fields& body, ChatRequest* request) {
 // How the prompt shows the tools that the client wants used.
 void ShowToolChoice(const ChatOptions& options, ChatRequest* request) {
   text::Conversation& conversation = request->conversation;
+  // Without tools there is nothing to require.
+  if (conversation.tools.empty() && request->tool_choice == ToolChoice::kRequired) {
+    request->tool_choice = ToolChoice::kAuto;
+  }
   conversation.tool_choice = request->tool_choice;
   conversation.keeps_loop_reasoning = !options.reference_prompts;
   if (options.reference_prompts) {

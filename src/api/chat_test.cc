@@ -187,6 +187,10 @@ TEST(Chat, RequiredToolsLeaveTheThoughtFree) {
   }
 }
 
+TEST(Chat, RequiredWithoutToolsIsIgnored) {
+  EXPECT_EQ(MustParse(Body({{"tool_choice", "required"}})).tool_choice, text::ToolChoice::kAuto);
+}
+
 TEST(Chat, ToolLoopsKeepTheirThoughts) {
   const Json body = Json::parse(R"({"messages": [
       {"role": "user", "content": "weather?"},
@@ -208,6 +212,12 @@ TEST(Chat, ConversationsMayEndInAnyMessage) {
   body["messages"].push_back({{"role", "assistant"}, {"content", "Bon"}});
   body["continue_final_message"] = true;
   EXPECT_TRUE(PromptOf(body).ends_with("<think></think>Bon"));
+}
+
+TEST(Chat, EmptySystemMessagesAreDropped) {
+  const Json body = Json::parse(R"({"thinking": {"type": "disabled"}, "messages": [
+      {"role": "system", "content": ""}, {"role": "user", "content": "hi"}]})");
+  EXPECT_EQ(PromptOf(body), "<｜begin▁of▁sentence｜><｜User｜>hi<｜Assistant｜></think>");
 }
 
 TEST(Chat, OptionsAreRead) {

@@ -27,9 +27,9 @@ struct SamplingParams {
   double repetition_penalty = 1;  // > 0; divides positive logits of tokens in prompt or answer
   double presence_penalty = 0;    // subtracted once for tokens that the answer already holds
   double frequency_penalty = 0;   // subtracted per occurrence in the answer
-  std::vector<std::pair<int32_t, double>> logit_bias;  // added; several for one token add up
-  std::vector<int32_t> banned;                         // never drawn
-  std::vector<int32_t> end_tokens;  // banned while the answer has fewer than min_tokens tokens
+  std::vector<std::pair<int32_t, double>> logit_bias = {};  // added; for one token they add up
+  std::vector<int32_t> banned = {};  // never drawn
+  std::vector<int32_t> end_tokens = {};  // banned before min_tokens tokens of answer
   int64_t min_tokens = 0;
   uint64_t seed = 0;
   uint32_t stream = 0;             // 0: the target's draw; n: the n-th further sample of one prompt

@@ -27,7 +27,7 @@ class Bpe {
   Bpe(const std::array<int32_t, 256>& byte_ids, const std::vector<Merge>& merges,
       const std::vector<std::string_view>& token_bytes);
 
-  // Appends the ids of `piece` (any bytes) to `ids`. O(n log n).
+  // Appends the ids of `piece` (any bytes, below 4 GiB) to `ids`. O(n log n).
   void Append(std::string_view piece, std::vector<int32_t>* ids) const;
 
  private:

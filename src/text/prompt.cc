@@ -221,8 +221,8 @@ class Renderer {
         shows_tools_(!conversation.tools.empty() && conversation.tool_choice != ToolChoice::kNone) {
     if (shows_tools_) {
       keeps_reasoning_from_ = 0;
-    } else if (conversation.keeps_loop_reasoning && HasCalls()) {
-      keeps_reasoning_from_ = AfterLastUser();
+    } else if (conversation.keeps_loop_reasoning && conversation.tools.empty()) {
+      keeps_reasoning_from_ = StartOfToolLoop();
     }
   }
 
@@ -240,15 +240,15 @@ class Renderer {
   }
 
  private:
-  bool HasCalls() const {
-    return std::any_of(messages_.begin(), messages_.end(),
-                       [](const Message* message) { return !message->tool_calls.empty(); });
-  }
-
-  size_t AfterLastUser() const {
-    size_t i = messages_.size();
-    while (i > 0 && messages_[i - 1]->role != Role::kUser) --i;
-    return i;
+  // Index after the last user message if there are calls from there on; else beyond all messages.
+  size_t StartOfToolLoop() const {
+    size_t start = messages_.size();
+    bool has_calls = false;
+    while (start > 0 && messages_[start - 1]->role != Role::kUser) {
+      --start;
+      has_calls = has_calls || !messages_[start]->tool_calls.empty();
+    }
+    return has_calls ? start : messages_.size();
   }
 
   void WriteMessage(size_t i) {

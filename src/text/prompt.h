@@ -69,9 +69,9 @@ struct Conversation {
   std::vector<Tool> tools;
   ToolChoice tool_choice = ToolChoice::kAuto;
   ResponseFormat response_format;
-  // Keep the reasoning of assistant messages after the last user message when the history holds
-  // calls but the request declares no tools. The reference library drops it, which makes a model
-  // forget its thoughts inside a running tool loop.
+  // Keep the reasoning of assistant messages after the last user message when calls follow it but
+  // the request declares no tools. The reference library drops it, which makes a model forget its
+  // thoughts inside a running tool loop.
   bool keeps_loop_reasoning = false;
 };
 

@@ -15,8 +15,8 @@ namespace {
 constexpr int64_t kDirectMax = 4;       // activation rows up to which weights stay in registers
 constexpr int64_t kDirectTile = 32;     // weight rows per tile: one block of FP8 scales
 constexpr int64_t kDirectFloats = 4096; // activations of a K chunk: half of a 32 KB L1
-constexpr int64_t kPanelTile = 16;      // weight rows per expanded tile ...
-constexpr int64_t kPanelGroups = 10;    // ... of at most 320 columns: 20 KB
+constexpr int64_t kPanelTile = 8;      // weight rows per expanded tile ...
+constexpr int64_t kPanelGroups = 20;    // ... of at most 320 columns: 20 KB
 constexpr int64_t kPanelMax = 96;       // activation rows per pass over the weights
 constexpr int64_t kPanelPad = 16;       // floats between rows, against cache set conflicts
 

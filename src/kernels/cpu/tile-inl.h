@@ -83,13 +83,17 @@ void DirectKernel(const Tile& tile, int64_t row, int64_t begin, int64_t end, con
 }
 
 // Groups [begin, end) of every row of the tile as float32, `stride` floats from row to row.
+// The tile comes as a copy: vector stores may alias anything, and members of a reference would be
+// read again after each.
 template <class Decoder>
-void ExpandTile(const Tile& tile, int64_t begin, int64_t end, float* out, int64_t stride) {
+void ExpandTile(const Tile tile, int64_t begin, int64_t end, float* out, int64_t stride) {
   const int64_t whole = Lesser(end, tile.cols / kGroup);
   for (int64_t r = 0; r < tile.rows; ++r) {
     float* to = out + r * stride;
+    const uint8_t* ahead = tile.data + (tile.rows + r) * tile.row_bytes;
     F32x8 w[4];
     for (int64_t g = begin; g < whole; ++g, to += kGroup) {
+      Prefetch(ahead + g * Decoder::kGroupBytes);
       Decoder::Group(tile, r, g, w);
       KURUMA_UNROLL
       for (int j = 0; j < 4; ++j) Store(to + 8 * j, w[j]);
