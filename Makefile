@@ -10,6 +10,7 @@ VENV   := build/venv
 PYTHON := $(VENV)/bin/python
 MODEL  := build/data/random-model
 PROMPT ?= The car stopped at the edge of the sea, and
+export PROMPT
 JOBS   ?= $(shell nproc)
 CXX_FILES = find src apps tests tools bench -name '*.cc' -o -name '*.h'
 # ThreadSanitizer of GCC 12 dislikes kernels with much address-space randomisation.
@@ -25,7 +26,7 @@ run: programs data $(MODEL)/config.json  ## build, then answer a prompt (PROMPT=
 	echo "== The model in $(MODEL) has RANDOM weights: what follows is noise, not an answer."
 	echo "== It shows that tokenizer, model and engine run; the next release brings a trained model."
 	set -x
-	$(KURUMA) generate --model $(MODEL) --prompt "$(PROMPT)" --max-tokens 32
+	$(KURUMA) generate --model $(MODEL) --prompt "$$PROMPT" --max-tokens 32
 	{ set +x; } 2>/dev/null
 	echo
 	echo "== That was noise, as promised: random weights."

@@ -193,23 +193,30 @@ std::string Range(int first, int last) {
   return first == last ? std::to_string(first) : fmt::format("{}-{}", first, last);
 }
 
-// "layers 3-7, ratio 2, KV and selection of 2 / 2".
-std::string DescribeGroup(const Report& r, const LayerGroup& g) {
-  std::string text;
-  if (g.ratio > 0) text = fmt::format("ratio {}", g.ratio);
-  if (g.role == "full") text += ", own KV, own index";
-  if (g.role == "reindex") text += fmt::format(", KV of {}, own index", g.kv_source);
+// "ratio 2, KV of 2, selection of 2".
+std::string DescribeGroup(const model::ModelConfig& c, const LayerGroup& g) {
+  std::vector<std::string> facts;
+  if (g.ratio > 0) facts.push_back(fmt::format("ratio {}", g.ratio));
+  if (g.role == "full") facts.push_back("own KV, own index");
+  if (g.role == "reindex") {
+    facts.push_back(fmt::format("KV of {}, own index", g.kv_source));
+    if (c.candidate_source >= 0 && g.first > c.candidate_source) {
+      facts.back() += fmt::format(" inside the pool of {}", c.candidate_source);
+    }
+  }
   if (g.role == "reuse") {
-    text += fmt::format(", KV of {}, selection of {}", g.kv_source, g.index_source);
+    facts.push_back(fmt::format("KV of {}, selection of {}", g.kv_source, g.index_source));
   }
-  if (g.role == "reindex" && r.config.candidate_source >= 0) {
-    text += fmt::format(" inside the pool of {}", r.config.candidate_source);
+  if (g.builds_pool) facts.push_back("builds the candidate pool");
+  if (g.role != "draft" && g.first <= c.decoder_begin() && c.decoder_begin() <= g.last) {
+    facts.push_back(fmt::format("decoder begins at {}", c.decoder_begin()));
   }
-  if (g.builds_pool) text += ", builds the candidate pool";
-  if (g.first <= r.config.decoder_begin() && g.first > 0 && g.first == r.config.decoder_begin()) {
-    text += ", first decoder layer";
+  for (const int layer : c.engram.layers) {
+    if (g.first <= layer && layer <= g.last) {
+      facts.push_back(fmt::format("Engram before {}", layer));
+    }
   }
-  return text;
+  return fmt::format("{}", fmt::join(facts, ", "));
 }
 
 std::string FactsText(const model::ModelConfig& c) {
@@ -246,7 +253,7 @@ std::string ToText(const Report& r) {
   std::string out = FactsText(r.config) + "\nlayers\n";
   for (const LayerGroup& g : r.groups) {
     const std::string row =
-        fmt::format("  {:>7}  {:<11}  {}", Range(g.first, g.last), g.role, DescribeGroup(r, g));
+        fmt::format("  {:>7}  {:<11}  {}", Range(g.first, g.last), g.role, DescribeGroup(r.config, g));
     out += row.substr(0, row.find_last_not_of(' ') + 1) + "\n";
   }
   out += "\ntensors\n";

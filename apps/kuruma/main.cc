@@ -70,8 +70,10 @@ int Run(int argc, char** argv) {
       "  kuruma bench --model DIR                                how fast it is here\n"
       "  kuruma generate --help                                  flags of one command");
   int exit_code = kExitOk;
+  RegisterInspect(app, &exit_code);
   RegisterGenerate(app, &exit_code);
   RegisterScore(app, &exit_code);
+  RegisterBench(app, &exit_code);
   RegisterTokenize(app, &exit_code);
   RegisterRender(app, &exit_code);
   try {
@@ -81,8 +83,13 @@ int Run(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     const auto chosen = app.get_subcommands();
     const std::string command = chosen.empty() ? "" : " " + chosen[0]->get_name();
+    // A misspelled subcommand is found as a missing one.
+    const auto extras = app.remaining();
+    const std::string reason = chosen.empty() && !extras.empty()
+                                   ? fmt::format("unknown subcommand or flag \"{}\"", extras[0])
+                                   : e.what();
     const std::string line = fmt::format("kuruma{}: {} (see kuruma{} --help)\n", command,
-                                         EscapeControls(e.what()), command);
+                                         EscapeControls(reason), command);
     std::fwrite(line.data(), 1, line.size(), stderr);
     return kExitBadInput;
   }

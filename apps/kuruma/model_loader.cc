@@ -101,7 +101,7 @@ Status LoadVocabulary(const std::string& directory, const model::ModelConfig& co
 
 }  // namespace
 
-void AddModelFlags(CLI::App* command, ModelFlags* flags) {
+void AddModelFlags(CLI::App* command, ModelFlags* flags, const std::string& prefill_name) {
   command->add_option("--model", flags->directory, "Checkpoint directory")
       ->required()
       ->type_name("DIR");
@@ -113,13 +113,13 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags) {
                       "Implementation: cpu (fastest here), cpu-avx2, cpu-portable, reference")
       ->capture_default_str()
       ->type_name("NAME");
-  command->add_option("--prefill", flags->prefill,
+  command->add_option(prefill_name, flags->prefill,
                       "Decoder rows a prompt computes: full, exact (same result, less work), "
                       "compact (approximate)")
       ->capture_default_str()
       ->type_name("MODE");
   command->add_option("--keep-tokens", flags->keep_tokens,
-                      "With --prefill compact: last tokens kept (0: the released default)")
+                      "With prefill compact: last tokens kept (0: the released default)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->type_name("N");
   command->add_option("--chunk", flags->chunk,

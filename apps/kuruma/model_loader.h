@@ -27,8 +27,10 @@ struct ModelFlags {
   int threads = 0;          // 0: every available processor
 };
 
-// Adds --model, --numerics, --kernels, --prefill, --keep-tokens, --chunk, --threads.
-void AddModelFlags(CLI::App* command, ModelFlags* flags);
+// Adds --model, --numerics, --kernels, --prefill (or another name for the prefill mode),
+// --keep-tokens, --chunk, --threads.
+void AddModelFlags(CLI::App* command, ModelFlags* flags,
+                   const std::string& prefill_name = "--prefill");
 
 // Whether DIR/tokenizer.json is read. kIfThere: it may be absent. kOnlyForEngram: only when the
 // Engram's token classes must be computed from it.

@@ -6,6 +6,8 @@
 #ifndef KURUMA_KERNELS_CPU_DECODE_INL_H_
 #define KURUMA_KERNELS_CPU_DECODE_INL_H_
 
+#include <bit>
+
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/formats.h"
 
@@ -35,6 +37,30 @@ constexpr ScaleTable MakeScaleTable(int bias) {
 
 constexpr ScaleTable kPlainScales = MakeScaleTable(0);
 constexpr ScaleTable kFp8Scales = MakeScaleTable(kFp8Bias);
+
+// For every scale byte the 16 scaled FP4 values as bfloat16, which holds them exactly (subnormal
+// ones too): first their high bytes, then their low bytes.
+struct alignas(64) Fp4Table {
+  uint8_t halves[256][32];
+};
+
+constexpr Fp4Table MakeFp4Table() {
+  Fp4Table table{};
+  for (int byte = 0; byte < 256; ++byte) {
+    const float scale = std::bit_cast<float>(kPlainScales.bits[byte]);
+    for (int code = 0; code < 16; ++code) {
+      // Beyond float32 lies infinity, which the language has no constant product for.
+      const bool infinite = (byte == 254 && (code & 7) >= 4) || (byte == 253 && (code & 7) >= 6);
+      const float value = infinite ? __builtin_inff() : kE2m1Values[code & 7] * scale;
+      const uint32_t bits = std::bit_cast<uint32_t>(value) | static_cast<uint32_t>(code & 8) << 28;
+      table.halves[byte][code] = static_cast<uint8_t>(bits >> 24);
+      table.halves[byte][16 + code] = static_cast<uint8_t>(bits >> 16);
+    }
+  }
+  return table;
+}
+
+constexpr Fp4Table kFp4 = MakeFp4Table();
 
 KURUMA_INLINE F32x8 Scale(const ScaleTable& table, uint8_t byte) {
   return Floats(SetInt(static_cast<int32_t>(table.bits[byte])));
@@ -150,15 +176,13 @@ struct DecodeFp8 {
   }
 };
 
-// Lane order of ExpandFp4 (simd-*-inl.h).
+// Lane order of ExpandFp4 (simd-*-inl.h). A group's scale selects the table of its values.
 struct DecodeFp4 {
   static constexpr WeightFormat kFormat = WeightFormat::kFp4;
   static constexpr int64_t kGroupBytes = 16;
   KURUMA_INLINE static void Group(const Tile& t, int64_t r, int64_t g, F32x8* w) {
-    const F32x8 scale = Scale(kPlainScales, t.scales[r * t.scale_step + g]);
-    ExpandFp4(t.data + r * t.row_bytes + g * kGroupBytes, w);
-    KURUMA_UNROLL
-    for (int j = 0; j < 4; ++j) w[j] = Mul(w[j], scale);
+    const uint8_t* halves = kFp4.halves[t.scales[r * t.scale_step + g]];
+    ExpandFp4(t.data + r * t.row_bytes + g * kGroupBytes, halves, w);
   }
   KURUMA_INLINE static void Tail(const Tile& t, int64_t r, int64_t g, F32x8* w) {
     Group(t, r, g, w);

@@ -46,9 +46,9 @@ void ExpandFp8Row(const uint8_t* codes, const uint8_t* scales, int64_t dim, floa
 }
 
 // 32 FP4 codes in natural order: back from the lane order of ExpandFp4.
-KURUMA_INLINE void ExpandFp4Natural(const uint8_t* p, F32x4* q) {
+KURUMA_INLINE void ExpandFp4Natural(const uint8_t* p, uint8_t scale, F32x4* q) {
   F32x8 w[4];
-  ExpandFp4(p, w);
+  ExpandFp4(p, kFp4.halves[scale], w);
   KURUMA_UNROLL
   for (int half = 0; half < 2; ++half) {
     const F32x4 columns[4] = {Low(w[2 * half]), High(w[2 * half]), Low(w[2 * half + 1]),
@@ -57,16 +57,26 @@ KURUMA_INLINE void ExpandFp4Natural(const uint8_t* p, F32x4* q) {
   }
 }
 
-// `group` columns share a scale: 16 with E4M3 scales, 32 with E8M0.
-KURUMA_INLINE void ExpandFp4Row(const uint8_t* codes, const uint8_t* scales, bool e8m0,
-                                int64_t dim, float* y) {
+// One E4M3 scale per 16 columns.
+void ExpandFp4E4m3Row(const uint8_t* codes, const uint8_t* scales, int64_t dim, float* y) {
+  constexpr uint8_t kOne = 127;
   for (int64_t g = 0; g < dim / kGroup; ++g) {
     F32x4 q[8];
-    ExpandFp4Natural(codes + g * kGroup / 2, q);
-    const float low = e8m0 ? E8m0ToFloat(scales[g]) : kE4m3.values[scales[2 * g]];
-    const float high = e8m0 ? low : kE4m3.values[scales[2 * g + 1]];
+    ExpandFp4Natural(codes + g * kGroup / 2, kOne, q);
+    const float low = kE4m3.values[scales[2 * g]];
+    const float high = kE4m3.values[scales[2 * g + 1]];
     KURUMA_UNROLL
     for (int i = 0; i < 8; ++i) Store4(y + g * kGroup + 4 * i, q[i] * (i < 4 ? low : high));
+  }
+}
+
+// One E8M0 scale per 32 columns.
+void ExpandFp4E8m0Row(const uint8_t* codes, const uint8_t* scales, int64_t dim, float* y) {
+  for (int64_t g = 0; g < dim / kGroup; ++g) {
+    F32x4 q[8];
+    ExpandFp4Natural(codes + g * kGroup / 2, scales[g], q);
+    KURUMA_UNROLL
+    for (int i = 0; i < 8; ++i) Store4(y + g * kGroup + 4 * i, q[i]);
   }
 }
 
@@ -81,10 +91,10 @@ void ExpandRow(RowFormat format, const std::byte* src, int64_t dim, float* y) {
       ExpandFp8Row(bytes, bytes + dim, dim, y);
       break;
     case RowFormat::kFp4E4m3:
-      ExpandFp4Row(bytes, bytes + dim / 2, false, dim, y);
+      ExpandFp4E4m3Row(bytes, bytes + dim / 2, dim, y);
       break;
     case RowFormat::kFp4E8m0:
-      ExpandFp4Row(bytes, bytes + dim / 2, true, dim, y);
+      ExpandFp4E8m0Row(bytes, bytes + dim / 2, dim, y);
       break;
   }
 }

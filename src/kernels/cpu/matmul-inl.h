@@ -12,7 +12,7 @@
 namespace kuruma::kernels::KURUMA_CPU_TARGET {
 namespace {
 
-constexpr int64_t kDirectMax = 4;       // activation rows up to which weights stay in registers
+constexpr int64_t kDirectMax = 6;       // activation rows up to which weights stay in registers
 constexpr int64_t kDirectTile = 32;     // weight rows per tile: one block of FP8 scales
 constexpr int64_t kDirectFloats = 4096; // activations of a K chunk: half of a 32 KB L1
 constexpr int64_t kPanelTile = 8;      // weight rows per expanded tile ...
@@ -123,8 +123,14 @@ void DirectTile(const Tile& tile, int64_t rows, const Panel& x, const Sums& sums
       case 3:
         DirectRows<Decoder, 2, 3>(tile, begin, end, x, sums);
         break;
-      default:
+      case 4:
         DirectRows<Decoder, 2, 4>(tile, begin, end, x, sums);
+        break;
+      case 5:
+        DirectRows<Decoder, 2, 5>(tile, begin, end, x, sums);
+        break;
+      default:
+        DirectRows<Decoder, 1, 6>(tile, begin, end, x, sums);
     }
   }
 }

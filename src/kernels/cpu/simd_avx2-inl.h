@@ -85,20 +85,17 @@ KURUMA_INLINE I32x8 LoadS8(const void* p) {
   return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
 }
 
-// Sixteen bytes of FP4 codes as 32 values in the order of kFp4 panels (decode-inl.h): the two bytes
-// of each value's bfloat16 form come from two table look-ups.
-KURUMA_INLINE void ExpandFp4(const void* p, F32x8* out) {
+// Sixteen bytes of FP4 codes as 32 scaled values in the lane order of FP4 panels (decode-inl.h).
+// `halves`: the high, then the low byte of the 16 values' bfloat16 form; two look-ups find them.
+KURUMA_INLINE void ExpandFp4(const void* p, const uint8_t* halves, F32x8* out) {
+  const auto* tables = reinterpret_cast<const __m128i*>(halves);
+  const __m256i high_table = _mm256_broadcastsi128_si256(_mm_load_si128(tables));
+  const __m256i low_table = _mm256_broadcastsi128_si256(_mm_load_si128(tables + 1));
   const __m256i packed =
       _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   const __m256i shifts = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
   const __m256i codes =
       _mm256_and_si256(_mm256_srlv_epi32(packed, shifts), _mm256_set1_epi8(15));
-  const __m256i high_table = _mm256_broadcastsi128_si256(_mm_setr_epi8(
-      0, 0x3F, 0x3F, 0x3F, 0x40, 0x40, 0x40, 0x40, char(0x80), char(0xBF), char(0xBF), char(0xBF),
-      char(0xC0), char(0xC0), char(0xC0), char(0xC0)));
-  const __m256i low_table = _mm256_broadcastsi128_si256(_mm_setr_epi8(
-      0, 0, char(0x80), char(0xC0), 0, 0x40, char(0x80), char(0xC0), 0, 0, char(0x80), char(0xC0),
-      0, 0x40, char(0x80), char(0xC0)));
   const __m256i high = _mm256_shuffle_epi8(high_table, codes);
   const __m256i low = _mm256_shuffle_epi8(low_table, codes);
   const __m256i first = _mm256_unpacklo_epi8(low, high);

@@ -110,18 +110,17 @@ KURUMA_INLINE I32x8 LoadS8(const void* p) {
 
 // See simd_avx2-inl.h: value i of each eight is column 4 * (i % 4) + i / 4 of its half of 16, plus
 // 2 in the odd vectors.
-KURUMA_INLINE void ExpandFp4(const void* p, F32x8* out) {
-  static constexpr float kValues[16] = {0,  0.5f,  1,  1.5f,  2,  3,  4,  6,
-                                        -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+KURUMA_INLINE void ExpandFp4(const void* p, const uint8_t* halves, F32x8* out) {
   uint8_t bytes[16];
   std::memcpy(bytes, p, sizeof(bytes));
   for (int v = 0; v < 4; ++v) {
-    float lanes[8];
+    uint32_t lanes[8];
     for (int i = 0; i < 8; ++i) {
       const int byte = v / 2 * 8 + v % 2 + i % 4 * 2;
-      lanes[i] = kValues[(bytes[byte] >> (i / 4 * 4)) & 15];
+      const int code = (bytes[byte] >> (i / 4 * 4)) & 15;
+      lanes[i] = uint32_t{halves[code]} << 24 | uint32_t{halves[16 + code]} << 16;
     }
-    out[v] = Load(lanes);
+    out[v] = Floats(LoadInt(lanes));
   }
 }
 

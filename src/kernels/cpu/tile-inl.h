@@ -40,12 +40,12 @@ KURUMA_INLINE void StoreSums(const F32x8 (&acc)[R][M], const Sums& sums) {
   }
 }
 
-// One group of one weight row against M activation rows. The pointer is made opaque: otherwise the
-// compiler keeps activations of one weight row for the next and spills the accumulators for it.
+// One group of one weight row against M activation rows. With several, the pointer is made opaque:
+// otherwise the compiler keeps activations for the next weight row and spills accumulators for it.
 template <int M>
 KURUMA_INLINE void FmaGroup(const F32x8 (&w)[4], const float* x, int64_t stride,
                             F32x8 (&acc)[M]) {
-  asm volatile("" : "+r"(x));
+  if (M > 1) asm volatile("" : "+r"(x));
   KURUMA_UNROLL
   for (int j = 0; j < 4; ++j) {
     KURUMA_UNROLL
