@@ -89,13 +89,14 @@ class Bench {
 
   Result<BenchResult> Run() {
     result_.load_ms = loaded_.load_ms;
-    result_.read_bytes_per_s = kernels::MeasureReadBandwidth(*loaded_.pool);
-    result_.peak_flops_per_s = kernels::MeasureFmaPeak(*loaded_.pool);
     for (const int64_t tokens : flags_.prefill) KURUMA_RETURN_IF_ERROR(MeasurePrefill(tokens));
     KURUMA_RETURN_IF_ERROR(PrepareSequences());
     for (const int64_t batch : flags_.batch) KURUMA_RETURN_IF_ERROR(MeasureDecode(batch));
     if (model_.config().draft.stages > 0) KURUMA_RETURN_IF_ERROR(MeasureDraft());
     result_.peak_resident_bytes = PeakResidentBytes();
+    // Last, since the measurement's own buffer would count as memory of the model.
+    result_.read_bytes_per_s = kernels::MeasureReadBandwidth(*loaded_.pool);
+    result_.peak_flops_per_s = kernels::MeasureFmaPeak(*loaded_.pool);
     return result_;
   }
 
@@ -121,8 +122,7 @@ class Bench {
     }
     PrefillResult r{.tokens = tokens, .ms = Median(ms)};
     r.tokens_per_s = static_cast<double>(tokens) * 1000 / r.ms;
-    r.flops_per_s =
-        costs_.PromptFlops(tokens, mode_, flags_.model.keep_tokens) * 1000 / r.ms;
+    r.flops_per_s = costs_.PromptFlops(tokens, mode_, flags_.model.keep_tokens) * 1000 / r.ms;
     result_.prefill.push_back(r);
     return Status();
   }
@@ -192,8 +192,8 @@ class Bench {
       sum.cache_bytes += cost.cache_bytes;
       sum.flops += cost.flops;
     }
-    r->cost = {sum.dense_bytes / kWatched, sum.expert_bytes / kWatched,
-               sum.cache_bytes / kWatched, sum.flops / kWatched};
+    r->cost = {sum.dense_bytes / kWatched, sum.expert_bytes / kWatched, sum.cache_bytes / kWatched,
+               sum.flops / kWatched};
     r->experts_per_layer = static_cast<double>(distinct) / kWatched / model_.config().layers;
     return Status();
   }
@@ -318,23 +318,26 @@ std::string ToText(const BenchFlags& flags, const LoadedModel& loaded, const Ben
                        p.tokens_per_s, p.ms, p.flops_per_s / 1e9,
                        100 * p.flops_per_s / r.peak_flops_per_s);
   }
-  out += fmt::format("\ndecode after {} tokens\n"
-                     "           batch      tok/s    step ms    MB/step  experts      GB/s  of peak"
-                     "   GFLOP/s  of peak\n",
-                     flags.context);
+  out += fmt::format(
+      "\ndecode after {} tokens\n"
+      "           batch      tok/s    step ms    MB/step  experts      GB/s  of peak"
+      "   GFLOP/s  of peak\n",
+      flags.context);
   for (const DecodeResult& d : r.decode) {
     out += fmt::format(
-        "        {:>8} {:>10.1f} {:>10.2f} {:>10.1f} {:>8.1f} {:>9.2f} {:>7.0f}% {:>9.1f} {:>7.0f}%\n",
+        "        {:>8} {:>10.1f} {:>10.2f} {:>10.1f} {:>8.1f} {:>9.2f} {:>7.0f}% {:>9.1f} "
+        "{:>7.0f}%\n",
         d.batch, d.tokens_per_s, d.step_ms, static_cast<double>(d.cost.bytes()) / 1e6,
         d.experts_per_layer, BytesPerSecond(d) / 1e9, 100 * BytesPerSecond(d) / r.read_bytes_per_s,
         FlopsPerSecond(d) / 1e9, 100 * FlopsPerSecond(d) / r.peak_flops_per_s);
   }
   if (r.draft) {
-    out += fmt::format("\ndraft     pass for {} drafts {:.2f} ms ({:.2f} steps), verify of {} rows "
-                       "{:.2f} ms ({:.2f} steps), step {:.2f} ms\n",
-                       r.draft->drafts, r.draft->draft_ms, r.draft->draft_ms / r.draft->step_ms,
-                       r.draft->drafts + 1, r.draft->verify_ms,
-                       r.draft->verify_ms / r.draft->step_ms, r.draft->step_ms);
+    out += fmt::format(
+        "\ndraft     pass for {} drafts {:.2f} ms ({:.2f} steps), verify of {} rows "
+        "{:.2f} ms ({:.2f} steps), step {:.2f} ms\n",
+        r.draft->drafts, r.draft->draft_ms, r.draft->draft_ms / r.draft->step_ms,
+        r.draft->drafts + 1, r.draft->verify_ms, r.draft->verify_ms / r.draft->step_ms,
+        r.draft->step_ms);
   }
   return out + fmt::format("\npeak memory {}, mapped weights included\n",
                            FormatBytes(r.peak_resident_bytes));
@@ -344,8 +347,8 @@ std::string ToText(const BenchFlags& flags, const LoadedModel& loaded, const Ben
 Status CheckSizes(const BenchFlags& f, const model::ModelConfig& config) {
   for (const int64_t tokens : f.prefill) {
     if (tokens > config.max_positions) {
-      return InvalidArgument(fmt::format("--prefill {}: the context is {}", tokens,
-                                         config.max_positions));
+      return InvalidArgument(
+          fmt::format("--prefill {}: the context is {}", tokens, config.max_positions));
     }
   }
   constexpr int64_t kExtra = 64;  // warm-up, watched steps, drafts
@@ -353,9 +356,10 @@ Status CheckSizes(const BenchFlags& f, const model::ModelConfig& config) {
   const int64_t most =
       f.context + steps * static_cast<int64_t>(f.batch.size()) + std::max(5, f.steps) + kExtra;
   if (most > config.max_positions) {
-    return InvalidArgument(fmt::format("--context {} and the steps need {} positions; the context "
-                                       "is {}",
-                                       f.context, most, config.max_positions));
+    return InvalidArgument(
+        fmt::format("--context {} and the steps need {} positions; the context "
+                    "is {}",
+                    f.context, most, config.max_positions));
   }
   return Status();
 }

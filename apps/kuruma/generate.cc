@@ -192,13 +192,13 @@ void PrintStats(const LoadedModel& loaded, const Plan& plan, const Generation& g
 }
 
 int RunGenerate(const GenerateFlags& flags) {
-  const int sources = flags.prompt.has_value() + !flags.messages_path.empty() +
-                      !flags.tokens_path.empty();
+  const int sources =
+      flags.prompt.has_value() + !flags.messages_path.empty() + !flags.tokens_path.empty();
   if (sources != 1) {
     return Fail("generate", InvalidArgument("give one of --prompt, --messages and --tokens"));
   }
-  const auto loaded = LoadModel(flags.model, flags.tokens_path.empty() ? TokenizerUse::kRequired
-                                                                       : TokenizerUse::kIfThere);
+  const auto loaded = LoadModel(
+      flags.model, flags.tokens_path.empty() ? TokenizerUse::kRequired : TokenizerUse::kIfThere);
   if (!loaded.ok()) return Fail("generate", loaded.status());
   const Result<Plan> plan = MakePlan(*loaded, flags);
   if (!plan.ok()) return Fail("generate", plan.status());
@@ -206,8 +206,7 @@ int RunGenerate(const GenerateFlags& flags) {
     fmt::print(stderr, "note: this checkpoint has random weights; the text is noise\n");
   }
   const auto sink = [&](std::string_view text) { return flags.json || WriteOut(text); };
-  const Result<Generation> g =
-      Generate(*loaded, plan->prompt, plan->sampling, plan->rules, sink);
+  const Result<Generation> g = Generate(*loaded, plan->prompt, plan->sampling, plan->rules, sink);
   if (!g.ok()) return Fail("generate", g.status());
   const std::string last = flags.json ? Dump(ToJson(*loaded, *plan, *g)) + "\n" : "\n";
   if (!WriteOut(last)) return kExitBadInput;
@@ -232,8 +231,9 @@ void AddSamplingFlags(CLI::App* command, GenerateFlags* f) {
 }
 
 void AddStopFlags(CLI::App* command, GenerateFlags* f) {
-  command->add_option("--max-tokens", f->max_tokens,
-                      "Longest answer (default: 256, or what the context leaves)")
+  command
+      ->add_option("--max-tokens", f->max_tokens,
+                   "Longest answer (default: 256, or what the context leaves)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command->add_option("--min-tokens", f->min_tokens, "Nothing ends a shorter answer")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
@@ -254,21 +254,24 @@ void RegisterGenerate(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* command = app.add_subcommand("generate", "Continue a prompt; text as it comes");
   AddModelFlags(command, &flags->model);
-  command->add_option("--prompt", flags->prompt,
-                      "Text to continue, after the begin-of-sentence token")
+  command
+      ->add_option("--prompt", flags->prompt, "Text to continue, after the begin-of-sentence token")
       ->type_name("TEXT");
-  command->add_option("--messages", flags->messages_path,
-                      "Chat Completions body, or a list of messages (- is stdin)")
+  command
+      ->add_option("--messages", flags->messages_path,
+                   "Chat Completions body, or a list of messages (- is stdin)")
       ->type_name("FILE");
-  command->add_option("--tokens", flags->tokens_path,
-                      "Prompt as a JSON list of ids or {\"tokens\": [...]} (- is stdin)")
+  command
+      ->add_option("--tokens", flags->tokens_path,
+                   "Prompt as a JSON list of ids or {\"tokens\": [...]} (- is stdin)")
       ->type_name("FILE");
   command->add_flag("--raw-special", flags->raw_special,
                     "--prompt may spell added tokens (default: they are ordinary text)");
   AddSamplingFlags(command, flags.get());
   AddStopFlags(command, flags.get());
-  command->add_option("--top-logprobs", flags->top_logprobs,
-                      "With --json: the K best tokens of each step (default: 0)")
+  command
+      ->add_option("--top-logprobs", flags->top_logprobs,
+                   "With --json: the K best tokens of each step (default: 0)")
       ->check(CLI::Range(0, 1 << 20));
   command->add_flag("--json", flags->json, "One JSON object at the end instead of text");
   command->add_flag("--quiet", flags->quiet, "No statistics on stderr");

@@ -35,8 +35,7 @@ class CatchInterrupt {
 // Text of drawn tokens on its way to the reader.
 class TextStream {
  public:
-  TextStream(const text::Tokenizer* tokenizer, std::vector<std::string> stops,
-             const TextSink& sink)
+  TextStream(const text::Tokenizer* tokenizer, std::vector<std::string> stops, const TextSink& sink)
       : matcher_(std::move(stops)), sink_(sink) {
     if (tokenizer != nullptr) decoder_ = std::make_unique<text::StreamDecoder>(*tokenizer);
   }
@@ -85,9 +84,10 @@ Status CheckLength(const LoadedModel& loaded, size_t prompt, int64_t max_tokens)
         fmt::format("the prompt has {} tokens; the context is {}", length, context));
   }
   if (length + max_tokens > context) {
-    return InvalidArgument(fmt::format("the prompt has {} tokens and max-tokens is {}; the context "
-                                       "is {}",
-                                       length, max_tokens, context));
+    return InvalidArgument(
+        fmt::format("the prompt has {} tokens and max-tokens is {}; the context "
+                    "is {}",
+                    length, max_tokens, context));
   }
   return Status();
 }

@@ -16,7 +16,7 @@ namespace kuruma {
 
 // When an answer ends, beside the context.
 struct StopRules {
-  int64_t max_tokens = 0;          // >= 1
+  int64_t max_tokens = 0;  // >= 1
   bool ignore_eos = false;
   std::vector<std::string> texts;  // stop strings; need a tokenizer
   std::vector<int32_t> tokens;     // further ids that end the answer

@@ -55,7 +55,7 @@ struct TensorKind {
 };
 
 struct Memory {
-  int64_t weights = 0;        // without Engram tables and ignored tensors
+  int64_t weights = 0;  // without Engram tables and ignored tensors
   int64_t global_kv_per_token = 0;
   int64_t global_kv = 0;
   int64_t windows = 0;
@@ -223,9 +223,10 @@ std::string FactsText(const model::ModelConfig& c) {
   std::string out;
   out += fmt::format("model      DeepSeek-V4.1: {} layers, hidden {}, vocabulary {}, context {}\n",
                      c.layers, c.hidden, c.vocab, c.max_positions);
-  out += fmt::format("attention  {} heads x {} (rotary {}), query rank {}, output {} x {}, "
-                     "window {}\n",
-                     c.heads, c.head_dim, c.rope_dim, c.q_lora, c.o_groups, c.o_lora, c.window);
+  out += fmt::format(
+      "attention  {} heads x {} (rotary {}), query rank {}, output {} x {}, "
+      "window {}\n",
+      c.heads, c.head_dim, c.rope_dim, c.q_lora, c.o_groups, c.o_lora, c.window);
   out += fmt::format("selection  top {} of {} index heads x {}", c.index_topk, c.index_heads,
                      c.index_dim);
   if (c.candidate_source >= 0) {
@@ -241,10 +242,11 @@ std::string FactsText(const model::ModelConfig& c) {
                        c.engram.head_dim, c.engram.rows_per_token());
   }
   if (c.draft.stages > 0) {
-    out += fmt::format("draft      {} stages, {} drafts per pass, {} experts, {} per token, after "
-                       "layers {}\n",
-                       c.draft.stages, c.draft.block_size, c.draft.experts, c.draft.top_k,
-                       fmt::join(c.draft.target_layers, ", "));
+    out += fmt::format(
+        "draft      {} stages, {} drafts per pass, {} experts, {} per token, after "
+        "layers {}\n",
+        c.draft.stages, c.draft.block_size, c.draft.experts, c.draft.top_k,
+        fmt::join(c.draft.target_layers, ", "));
   }
   return out;
 }
@@ -252,15 +254,15 @@ std::string FactsText(const model::ModelConfig& c) {
 std::string ToText(const Report& r) {
   std::string out = FactsText(r.config) + "\nlayers\n";
   for (const LayerGroup& g : r.groups) {
-    const std::string row =
-        fmt::format("  {:>7}  {:<11}  {}", Range(g.first, g.last), g.role, DescribeGroup(r.config, g));
+    const std::string row = fmt::format("  {:>7}  {:<11}  {}", Range(g.first, g.last), g.role,
+                                        DescribeGroup(r.config, g));
     out += row.substr(0, row.find_last_not_of(' ') + 1) + "\n";
   }
   out += "\ntensors\n";
   for (const TensorKind& kind : r.kinds) {
     if (kind.tensors == 0) continue;
-    out += fmt::format("  {:<17} {:>7}  {:>12}\n", kind.name, kind.tensors,
-                       FormatBytes(kind.bytes));
+    out +=
+        fmt::format("  {:<17} {:>7}  {:>12}\n", kind.name, kind.tensors, FormatBytes(kind.bytes));
   }
   out += fmt::format("  {:<17} {:>7}  {:>12}  in {} shard{} ({} bytes)\n", "total", r.tensors,
                      FormatBytes(r.bytes), r.shards, r.shards == 1 ? "" : "s", r.bytes);
@@ -276,10 +278,10 @@ std::string ToText(const Report& r) {
   line("tails", m.tails, "");
   line("total", m.total(), "");
   if (r.available.bytes < 0) return out + "\nhow much memory this machine has is unknown\n";
-  out += fmt::format("\n{}: {} of {} available ({})\n",
-                     r.fits() ? "fits here" : "does NOT fit here: weights will be read from disk",
-                     FormatBytes(m.total()), FormatBytes(r.available.bytes),
-                     r.available.limited_by);
+  out +=
+      fmt::format("\n{}: {} of {} available ({})\n",
+                  r.fits() ? "fits here" : "does NOT fit here: weights will be read from disk",
+                  FormatBytes(m.total()), FormatBytes(r.available.bytes), r.available.limited_by);
   return out;
 }
 
@@ -344,9 +346,8 @@ Result<Report> Inspect(const InspectFlags& flags) {
   KURUMA_ASSIGN_OR_RETURN(const model::Numerics numerics, model::FindNumerics(flags.numerics));
   Report report;
   KURUMA_ASSIGN_OR_RETURN(report.config, model::LoadConfig(flags.directory));
-  KURUMA_ASSIGN_OR_RETURN(
-      const auto checkpoint,
-      model::Checkpoint::Open(flags.directory, model::ReadScope::kHeadersOnly));
+  KURUMA_ASSIGN_OR_RETURN(const auto checkpoint,
+                          model::Checkpoint::Open(flags.directory, model::ReadScope::kHeadersOnly));
   const auto weights = model::LoadWeights(*checkpoint, report.config);  // for its checks
   if (!weights.ok()) return weights.status();
   report.groups = GroupLayers(report.config);
@@ -377,12 +378,14 @@ void RegisterInspect(CLI::App& app, int* exit_code) {
   command->add_option("directory", flags->directory, "Checkpoint directory")
       ->required()
       ->type_name("DIR");
-  command->add_option("--context", flags->context,
-                      "Tokens of one sequence to reckon with (default: the model's context)")
+  command
+      ->add_option("--context", flags->context,
+                   "Tokens of one sequence to reckon with (default: the model's context)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->type_name("N");
-  command->add_option("--numerics", flags->numerics,
-                      "release, exact, vendor: decides the size of caches")
+  command
+      ->add_option("--numerics", flags->numerics,
+                   "release, exact, vendor: decides the size of caches")
       ->capture_default_str()
       ->type_name("MODE");
   command->add_flag("--json", flags->json, "One JSON object instead of text");

@@ -42,9 +42,7 @@ void OnBusError(int) {
   std::_Exit(written < 0 ? kExitOurFault : kExitBadInput);
 }
 
-int OurFault(std::string_view what) {
-  return Fail("error", Internal(std::string(what)));
-}
+int OurFault(std::string_view what) { return Fail("error", Internal(std::string(what))); }
 
 int Run(int argc, char** argv) {
   CLI::App app(

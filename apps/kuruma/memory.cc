@@ -12,9 +12,10 @@ namespace {
 // Value of a "Name:   123 kB" line of a /proc file, in bytes.
 std::optional<int64_t> ProcField(const char* path, const std::string& name) {
   std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (line.compare(0, name.size() + 1, name + ":") != 0) continue;
-    return std::stoll("0" + line.substr(line.find_first_of("0123456789"))) * 1024;
+  std::string word;
+  int64_t kilobytes = 0;
+  while (file >> word) {
+    if (word == name + ":" && file >> kilobytes) return kilobytes * 1024;
   }
   return std::nullopt;
 }

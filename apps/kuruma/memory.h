@@ -8,7 +8,7 @@
 namespace kuruma {
 
 struct AvailableMemory {
-  int64_t bytes = -1;   // -1: unknown
+  int64_t bytes = -1;      // -1: unknown
   std::string limited_by;  // "MemAvailable", or the control group file that allows less
 };
 

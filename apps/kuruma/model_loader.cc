@@ -37,9 +37,10 @@ Result<std::vector<int32_t>> ReadTokenMap(const std::string& path, int64_t vocab
   const auto map = json.is_object() ? json.find("token_map") : json.end();
   if (map == json.end() || !map->is_array()) return DataLoss(path + ": token_map: not a list");
   if (static_cast<int64_t>(map->size()) != vocab) {
-    return InvalidArgument(fmt::format("{}: token_map has {} entries, config.json says vocab_size "
-                                       "is {}",
-                                       path, map->size(), vocab));
+    return InvalidArgument(
+        fmt::format("{}: token_map has {} entries, config.json says vocab_size "
+                    "is {}",
+                    path, map->size(), vocab));
   }
   std::vector<int32_t> classes;
   classes.reserve(map->size());
@@ -105,25 +106,30 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags, const std::string& pref
   command->add_option("--model", flags->directory, "Checkpoint directory")
       ->required()
       ->type_name("DIR");
-  command->add_option("--numerics", flags->numerics,
-                      "Rounding points: release (serving engine), exact (float32), vendor")
+  command
+      ->add_option("--numerics", flags->numerics,
+                   "Rounding points: release (serving engine), exact (float32), vendor")
       ->capture_default_str()
       ->type_name("MODE");
-  command->add_option("--kernels", flags->kernels,
-                      "Implementation: cpu (fastest here), cpu-avx2, cpu-portable, reference")
+  command
+      ->add_option("--kernels", flags->kernels,
+                   "Implementation: cpu (fastest here), cpu-avx2, cpu-portable, reference")
       ->capture_default_str()
       ->type_name("NAME");
-  command->add_option(prefill_name, flags->prefill,
-                      "Decoder rows a prompt computes: full, exact (same result, less work), "
-                      "compact (approximate)")
+  command
+      ->add_option(prefill_name, flags->prefill,
+                   "Decoder rows a prompt computes: full, exact (same result, less work), "
+                   "compact (approximate)")
       ->capture_default_str()
       ->type_name("MODE");
-  command->add_option("--keep-tokens", flags->keep_tokens,
-                      "With prefill compact: last tokens kept (0: the released default)")
+  command
+      ->add_option("--keep-tokens", flags->keep_tokens,
+                   "With prefill compact: last tokens kept (0: the released default)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->type_name("N");
-  command->add_option("--chunk", flags->chunk,
-                      "Prompt tokens per pass (0: the whole prompt); never changes a result")
+  command
+      ->add_option("--chunk", flags->chunk,
+                   "Prompt tokens per pass (0: the whole prompt); never changes a result")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str()
       ->type_name("N");

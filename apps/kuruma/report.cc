@@ -13,8 +13,8 @@
 namespace kuruma {
 
 int Fail(std::string_view command, const Status& status) {
-  const bool ours = status.code() == StatusCode::kInternal ||
-                    status.code() == StatusCode::kResourceExhausted;
+  const bool ours =
+      status.code() == StatusCode::kInternal || status.code() == StatusCode::kResourceExhausted;
   const std::string line =
       fmt::format("kuruma {}: {}\n", command, EscapeControls(status.message()));
   std::fwrite(line.data(), 1, line.size(), stderr);
@@ -23,8 +23,7 @@ int Fail(std::string_view command, const Status& status) {
 
 bool WriteOut(std::string_view text) {
   errno = 0;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-      std::fflush(stdout) == 0) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
     return true;
   }
   if (errno != EPIPE) {

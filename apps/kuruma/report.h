@@ -13,8 +13,8 @@
 namespace kuruma {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitOurFault = 1;      // internal error, out of memory
-inline constexpr int kExitBadInput = 2;      // flags, files, lines; or nobody reads our output
+inline constexpr int kExitOurFault = 1;  // internal error, out of memory
+inline constexpr int kExitBadInput = 2;  // flags, files, lines; or nobody reads our output
 inline constexpr int kExitInterrupted = 130;
 
 // Prints "kuruma COMMAND: message" as one line on stderr, control characters escaped, and returns

@@ -130,8 +130,7 @@ class Scorer {
       }
       return Status();
     };
-    KURUMA_RETURN_IF_ERROR(
-        FeedPrompt(loaded_, {tokens, model::LogitRows::kAll}, &state, sink));
+    KURUMA_RETURN_IF_ERROR(FeedPrompt(loaded_, {tokens, model::LogitRows::kAll}, &state, sink));
     if (keeps_logits()) kept_.push_back(std::move(kept));
     nlohmann::ordered_json answer{{"id", request.id}, {"tokens", tokens}};
     answer["logprobs"] = std::move(logprobs);
@@ -163,8 +162,9 @@ class Scorer {
 // Whether the logits file can be written is known before hours of computing, not after.
 Status CheckWritable(const std::string& path) {
   const size_t slash = path.rfind('/');
-  const std::string folder =
-      slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const std::string folder = slash == std::string::npos ? "."
+                             : slash == 0               ? "/"
+                                                        : path.substr(0, slash);
   if (access(folder.c_str(), W_OK | X_OK) == 0) return Status();
   return InvalidArgument(fmt::format("{}: cannot be written: no access to {}", path, folder));
 }
@@ -184,8 +184,7 @@ int RunScore(const ScoreFlags& flags) {
     const Result<std::string> answer = scorer.Answer(line, number);
     if (!answer.ok()) {
       const Status status = answer.status();
-      return Fail("score",
-                  {status.code(), fmt::format("line {}: {}", number, status.message())});
+      return Fail("score", {status.code(), fmt::format("line {}: {}", number, status.message())});
     }
     if (!WriteOut(*answer + "\n")) return kExitBadInput;
   }
@@ -204,9 +203,10 @@ void RegisterScore(CLI::App& app, int* exit_code) {
   command->add_option("--top", flags->top, "Also report the K best next tokens after each token")
       ->check(CLI::Range(0, 1 << 20))
       ->type_name("K");
-  command->add_option("--logits", flags->logits_path,
-                      "Write every logit to a safetensors file: one float32 tensor [tokens, vocab] "
-                      "per line, named by its id")
+  command
+      ->add_option("--logits", flags->logits_path,
+                   "Write every logit to a safetensors file: one float32 tensor [tokens, vocab] "
+                   "per line, named by its id")
       ->type_name("FILE");
   command->add_flag("--raw-special", flags->raw_special,
                     "Texts may spell added tokens (default: such spellings are ordinary text)");
@@ -217,10 +217,12 @@ void RegisterScore(CLI::App& app, int* exit_code) {
       "  kuruma score --model DIR --numerics exact --logits out.safetensors < lines.jsonl\n"
       "Input: {\"id\" (default: the line number), \"tokens\" or \"text\"} per line. A text is "
       "preceded by the\nbegin-of-sentence token. Output, in order: {\"id\", \"tokens\", "
-      "\"logprobs\", \"sum\", \"perplexity\"}:\nnatural logarithms of the probability of each token "
+      "\"logprobs\", \"sum\", \"perplexity\"}:\nnatural logarithms of the probability of each "
+      "token "
       "given those before it, null for the first.\nWith --top also \"top\": for each token the "
       "best next ones as [[id, logprob], ...].\nThe logits file is kept in memory until the last "
-      "line is answered (tokens x vocab x 4 bytes).\nA line that cannot be handled ends the program "
+      "line is answered (tokens x vocab x 4 bytes).\nA line that cannot be handled ends the "
+      "program "
       "with status 2 after the lines before it.");
   command->callback([flags, exit_code] { *exit_code = RunScore(*flags); });
 }

@@ -13,10 +13,10 @@
 namespace kuruma {
 
 struct StepCost {
-  int64_t dense_bytes = 0;    // every weight that each step reads, head included
-  int64_t expert_bytes = 0;   // distinct routed experts
-  int64_t cache_bytes = 0;    // windows, compressed rows, index keys, Engram rows
-  double flops = 0;           // a multiply-add counts as two
+  int64_t dense_bytes = 0;   // every weight that each step reads, head included
+  int64_t expert_bytes = 0;  // distinct routed experts
+  int64_t cache_bytes = 0;   // windows, compressed rows, index keys, Engram rows
+  double flops = 0;          // a multiply-add counts as two
 
   int64_t bytes() const { return dense_bytes + expert_bytes + cache_bytes; }
 };
@@ -46,10 +46,10 @@ class CostModel {
   const model::Model& model_;
   int64_t dense_bytes_ = 0;
   int64_t head_bytes_ = 0;
-  int64_t engram_row_bytes_ = 0;            // table rows per token
+  int64_t engram_row_bytes_ = 0;  // table rows per token
   double head_flops_ = 0;
-  std::vector<int64_t> expert_bytes_;       // [layers], of one expert
-  std::vector<double> row_flops_;           // [layers], matrices and chosen experts per row
+  std::vector<int64_t> expert_bytes_;  // [layers], of one expert
+  std::vector<double> row_flops_;      // [layers], matrices and chosen experts per row
 };
 
 }  // namespace kuruma

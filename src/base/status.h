@@ -54,8 +54,8 @@ inline Status Internal(std::string message) { return {StatusCode::kInternal, std
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : content_(std::move(value)) {}           // NOLINT: implicit on purpose
-  Result(Status status) : content_(std::move(status)) {}    // NOLINT: implicit on purpose
+  Result(T value) : content_(std::move(value)) {}         // NOLINT: implicit on purpose
+  Result(Status status) : content_(std::move(status)) {}  // NOLINT: implicit on purpose
 
   bool ok() const { return std::holds_alternative<T>(content_); }
   Status status() const { return ok() ? Status() : std::get<Status>(content_); }
@@ -76,9 +76,9 @@ class [[nodiscard]] Result {
 #define KURUMA_STATUS_CONCAT(a, b) KURUMA_STATUS_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expr` (a Status) failed.
-#define KURUMA_RETURN_IF_ERROR(expr)              \
-  do {                                            \
-    ::kuruma::Status kuruma_status = (expr);      \
+#define KURUMA_RETURN_IF_ERROR(expr)               \
+  do {                                             \
+    ::kuruma::Status kuruma_status = (expr);       \
     if (!kuruma_status.ok()) return kuruma_status; \
   } while (false)
 

@@ -29,7 +29,8 @@ class ThreadPool {
   template <typename Body>
   void ParallelFor(int64_t n, int64_t min_part, Body&& body) {
     using Fn = std::remove_reference_t<Body>;
-    Run(n, min_part,
+    Run(
+        n, min_part,
         [](void* context, int64_t begin, int64_t end, int worker) {
           (*static_cast<Fn*>(context))(begin, end, worker);
         },

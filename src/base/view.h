@@ -22,8 +22,7 @@ struct MatrixView {
 
   // A mutable view converts to a read-only one.
   operator MatrixView<const T>() const  // NOLINT: implicit on purpose
-    requires(!std::is_const_v<T>)
-  {
+      requires(!std::is_const_v<T>) {
     return {data, rows, cols, stride};
   }
 

@@ -1,4 +1,5 @@
-// Log-probabilities of a row of logits: natural logarithms, in double, the same bits on every build.
+// Log-probabilities of a row of logits: natural logarithms, in double, the same bits on every
+// build.
 #ifndef KURUMA_ENGINE_LOGPROBS_H_
 #define KURUMA_ENGINE_LOGPROBS_H_
 
@@ -14,8 +15,8 @@ struct TokenLogprob {
 };
 
 // log(sum of exp(l)); entries of minus infinity count nothing. NaN if any entry is NaN or plus
-// infinity, or if all are minus infinity. The log-probability of v is logits[v] - LogSumExp(logits).
-// Pure; any thread.
+// infinity, or if all are minus infinity. The log-probability of v is logits[v] -
+// LogSumExp(logits). Pure; any thread.
 double LogSumExp(std::span<const float> logits);
 
 // The `k` most probable tokens, best first, ties to the lowest id; `log_sum` is LogSumExp(logits).

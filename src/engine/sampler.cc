@@ -20,10 +20,9 @@ constexpr double kUnit = 0x1p-53;
 // The 53-bit integer behind u; kept apart because its leading zeros bound the noise.
 uint64_t UniformBits(uint64_t seed, uint32_t stream, int64_t position, int32_t token) {
   const auto where = static_cast<uint64_t>(position);
-  const auto words = Philox4x32(
-      {static_cast<uint32_t>(token), static_cast<uint32_t>(where),
-       static_cast<uint32_t>(where >> 32), stream},
-      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  const auto words = Philox4x32({static_cast<uint32_t>(token), static_cast<uint32_t>(where),
+                                 static_cast<uint32_t>(where >> 32), stream},
+                                {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   return (uint64_t{words[0]} << 21) | (words[1] >> 11);
 }
 
@@ -37,7 +36,7 @@ double NoiseFromBits(uint64_t k) {
 // its 53 bits. The small addition covers the rounding of both logarithms.
 double NoiseBound(uint64_t k) {
   constexpr double kLn2Up = 0.6931471805599454;
-  const uint64_t rest = (uint64_t{1} << 53) - k;  // (1 - u) in units; at least 1
+  const uint64_t rest = (uint64_t{1} << 53) - k;    // (1 - u) in units; at least 1
   const int leading = std::countl_zero(rest) - 10;  // 2^-leading <= 1 - u
   return leading * kLn2Up + 1e-9;
 }
@@ -50,8 +49,8 @@ Status OutOfRange(const char* field, double value, const char* range) {
 
 Status CheckToken(const char* field, int32_t token, int64_t vocab) {
   if (token >= 0 && token < vocab) return Status();
-  return InvalidArgument(fmt::format("{}: token {} is not in the vocabulary of {} tokens", field,
-                                     token, vocab));
+  return InvalidArgument(
+      fmt::format("{}: token {} is not in the vocabulary of {} tokens", field, token, vocab));
 }
 
 }  // namespace
@@ -131,8 +130,7 @@ void Sampler::CollectCandidates() {
   }
   for (size_t v = 0; v < adjusted_.size(); ++v) {
     if (adjusted_[v] == kMinusInfinity) continue;
-    candidates_.push_back(
-        {static_cast<int32_t>(v), adjusted_[v], FixedExp(adjusted_[v] - most)});
+    candidates_.push_back({static_cast<int32_t>(v), adjusted_[v], FixedExp(adjusted_[v] - most)});
   }
 }
 
@@ -144,8 +142,8 @@ void Sampler::FilterTopKAndTopP() {
   if (!cuts_k && params_.top_p >= 1) return;
   double total = 0;  // in order of ids: one fixed sequence of roundings
   for (const Candidate& c : candidates_) total += c.weight;
-  const double wanted = params_.top_p >= 1 ? std::numeric_limits<double>::infinity()
-                                           : params_.top_p * total;
+  const double wanted =
+      params_.top_p >= 1 ? std::numeric_limits<double>::infinity() : params_.top_p * total;
   const int64_t limit = cuts_k ? params_.top_k : all;
   const auto better = [](const Candidate& a, const Candidate& b) {
     return a.value != b.value ? a.value > b.value : a.token < b.token;
@@ -165,13 +163,13 @@ void Sampler::FilterTopKAndTopP() {
 }
 
 int32_t Sampler::Draw(int64_t position) const {
-  const auto best_value = std::max_element(
-      candidates_.begin(), candidates_.end(),
-      [](const Candidate& a, const Candidate& b) { return a.value < b.value; });
+  const auto best_value =
+      std::max_element(candidates_.begin(), candidates_.end(),
+                       [](const Candidate& a, const Candidate& b) { return a.value < b.value; });
   // Starting from a token that is likely to win lets the bounds rule out the others early.
   int32_t winner = best_value->token;
-  double best = best_value->value +
-                GumbelNoise(params_.seed, params_.stream, position, best_value->token);
+  double best =
+      best_value->value + GumbelNoise(params_.seed, params_.stream, position, best_value->token);
   for (const Candidate& c : candidates_) {
     if (c.value + kGumbelMax < best) continue;
     const uint64_t bits = UniformBits(params_.seed, params_.stream, position, c.token);

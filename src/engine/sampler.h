@@ -28,7 +28,7 @@ struct SamplingParams {
   double presence_penalty = 0;    // subtracted once for tokens that the answer already holds
   double frequency_penalty = 0;   // subtracted per occurrence in the answer
   std::vector<std::pair<int32_t, double>> logit_bias = {};  // added; for one token they add up
-  std::vector<int32_t> banned = {};  // never drawn
+  std::vector<int32_t> banned = {};                         // never drawn
   std::vector<int32_t> end_tokens = {};  // banned before min_tokens tokens of answer
   int64_t min_tokens = 0;
   uint64_t seed = 0;

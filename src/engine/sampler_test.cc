@@ -92,15 +92,14 @@ TEST(FixedMath, ExpIsWithinTwoUlpsOfTheLibrary) {
 // Bits that every build must produce; values checked with 200-bit arithmetic when they were taken.
 TEST(FixedMath, BitsNeverChange) {
   const std::pair<double, uint64_t> logs[] = {
-      {0x1p-54, 0xc042b708872320e2},       {1 - 0x1p-53, 0xbca0000000000000},
-      {0.5, 0xbfe62e42fefa39ef},           {0.1, 0xc0026bb1bbb55515},
-      {0.7071, 0xbfd62e6b3842a25e},        {1.5, 0x3fd9f323ecbf984c},
-      {3.0, 0x3ff193ea7aad030a},           {37.43, 0x400cfad2dfa25083},
-      {0.999, 0xbf5064670d979b73},         {1e10, 0x4037069e2aa2aa5b}};
+      {0x1p-54, 0xc042b708872320e2}, {1 - 0x1p-53, 0xbca0000000000000}, {0.5, 0xbfe62e42fefa39ef},
+      {0.1, 0xc0026bb1bbb55515},     {0.7071, 0xbfd62e6b3842a25e},      {1.5, 0x3fd9f323ecbf984c},
+      {3.0, 0x3ff193ea7aad030a},     {37.43, 0x400cfad2dfa25083},       {0.999, 0xbf5064670d979b73},
+      {1e10, 0x4037069e2aa2aa5b}};
   for (const auto& [x, bits] : logs) EXPECT_EQ(std::bit_cast<uint64_t>(FixedLog(x)), bits) << x;
   const std::pair<double, uint64_t> exps[] = {
-      {-1.0, 0x3fd78b56362cef38},  {-0.5, 0x3fe368b2fc6f960a},   {-0.1, 0x3fecf46d99d52b3a},
-      {-10.0, 0x3f07cd79b5647c9a}, {-88.0, 0x38007b7112bc1ffe},  {-600.5, 0x09c94f535b837056},
+      {-1.0, 0x3fd78b56362cef38},  {-0.5, 0x3fe368b2fc6f960a},  {-0.1, 0x3fecf46d99d52b3a},
+      {-10.0, 0x3f07cd79b5647c9a}, {-88.0, 0x38007b7112bc1ffe}, {-600.5, 0x09c94f535b837056},
       {-1e-9, 0x3fefffffff768fa1}};
   for (const auto& [x, bits] : exps) EXPECT_EQ(std::bit_cast<uint64_t>(FixedExp(x)), bits) << x;
 }
@@ -184,7 +183,7 @@ TEST(Sampler, TopPKeepsTheSmallestSetThatReachesTheMass) {
 
 // Cases of the released engine: both filters look at the distribution before either.
 TEST(Sampler, TopKAndTopPTogether) {
-  const std::vector<float> logits{-0.1533f, 0.7198f,  -1.564f, 0.1431f,  1.3297f, -0.5736f,
+  const std::vector<float> logits{-0.1533f, 0.7198f,  -1.564f,  0.1431f, 1.3297f, -0.5736f,
                                   3.2411f,  -3.1934f, -0.1034f, -0.612f, 0.497f,  -0.4451f,
                                   1.8263f,  0.4087f,  1.148f,   0.8327f};
   EXPECT_EQ(Support(logits, {.top_k = 3}), (std::vector<int32_t>{4, 6, 12}));
@@ -206,22 +205,18 @@ TEST(Sampler, PenaltiesFollowTheirDefinitions) {
   // Positive logits are divided, negative ones multiplied; prompt and answer count.
   EXPECT_EQ(Draw({4, 4, 4, 2.1f}, {.temperature = 0, .repetition_penalty = 2}, 0, history).token,
             3);
-  EXPECT_EQ(Draw({-1, -9, -9, -1.9f}, {.temperature = 0, .repetition_penalty = 2}, 0,
-                 history).token,
-            3);
+  EXPECT_EQ(
+      Draw({-1, -9, -9, -1.9f}, {.temperature = 0, .repetition_penalty = 2}, 0, history).token, 3);
   // The prompt does not count for these two.
   EXPECT_EQ(Draw({3, 4, 4, 0}, {.temperature = 0, .presence_penalty = 1.5}, 0, history).token, 0);
-  EXPECT_EQ(Draw({1, 4, 3.5f, 0}, {.temperature = 0, .frequency_penalty = 0.75}, 0,
-                 history).token,
+  EXPECT_EQ(Draw({1, 4, 3.5f, 0}, {.temperature = 0, .frequency_penalty = 0.75}, 0, history).token,
             2);
 }
 
 TEST(Sampler, BiasBansMinTokensAndMask) {
   EXPECT_EQ(Draw({1, 2, 3}, {.temperature = 0, .logit_bias = {{0, 1.5}, {0, 1}}}).token, 0);
   EXPECT_EQ(Draw({1, 2, 3}, {.temperature = 0, .banned = {2}}).token, 1);
-  EXPECT_EQ(Draw({1, 2, 3},
-                 {.temperature = 0, .logit_bias = {{2, 100}}, .banned = {2}}).token,
-            1);
+  EXPECT_EQ(Draw({1, 2, 3}, {.temperature = 0, .logit_bias = {{2, 100}}, .banned = {2}}).token, 1);
   const std::vector<int32_t> two{0, 0};
   const SamplingParams params{.temperature = 0, .end_tokens = {2}, .min_tokens = 2};
   EXPECT_EQ(Draw({1, 2, 3}, params).token, 1);
@@ -246,10 +241,8 @@ TEST(Sampler, ReportsTheModelsDistributionBeforeFilters) {
 }
 
 TEST(Sampler, ReportsTheFilteredDistributionWhenAsked) {
-  const auto drawn = Draw({0, 1, 2}, {.temperature = 0.5,
-                                      .top_k = 2,
-                                      .top_logprobs = 3,
-                                      .filtered_logprobs = true});
+  const auto drawn = Draw(
+      {0, 1, 2}, {.temperature = 0.5, .top_k = 2, .top_logprobs = 3, .filtered_logprobs = true});
   ASSERT_EQ(drawn.top.size(), 2u);
   EXPECT_NEAR(drawn.top[0].logprob, -std::log(1 + std::exp(-2.0)), 1e-12);
   EXPECT_NEAR(drawn.top[1].logprob, -std::log(1 + std::exp(2.0)), 1e-12);

@@ -99,7 +99,8 @@ struct Case {
   std::string name;
   int64_t rows = 0;
   int64_t cols = 0;
-  std::function<void(const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out)>
+  std::function<void(const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count,
+                     float* out)>
       run;
   std::function<double(int64_t row, int64_t col, float expected)> allowed;
 };
@@ -196,7 +197,8 @@ Case MatMulCase(Rng& rng, const MatrixShape& shape, int64_t m, Inputs inputs, bo
     DequantizeRow(w->view, n, row.data());
     for (int64_t i = 0; i < m; ++i) {
       float sum = 0;
-      for (int64_t k = 0; k < shape.cols; ++k) sum += std::fabs(row[k] * values[i * shape.cols + k]);
+      for (int64_t k = 0; k < shape.cols; ++k)
+        sum += std::fabs(row[k] * values[i * shape.cols + k]);
       (*magnitude)[i * shape.rows + n] = sum;
     }
   }
@@ -256,11 +258,14 @@ TEST(MatMul, TakesAnyColumnCountOfUnpackedFormats) {
 TEST(MatMul, TakesAnyScaleBlock) {
   Rng rng(3);
   for (const int64_t m : {1, 4, 6}) {
-    for (const MatrixShape& shape :
-         {MatrixShape{WeightFormat::kFp8, 150, 256, 128, 128}, {WeightFormat::kFp8, 9, 96, 1, 32},
-          {WeightFormat::kFp8, 40, 64, 5, 64}, {WeightFormat::kFp8, 70, 64, 32, 32, 130},
-          {WeightFormat::kFp8, 70, 64, 32, 32, 0}, {WeightFormat::kFp4, 9, 128, 1, 64},
-          {WeightFormat::kFp4, 9, 64, 1, 32, 140}, {WeightFormat::kFp4, 9, 64, 1, 32, 0}}) {
+    for (const MatrixShape& shape : {MatrixShape{WeightFormat::kFp8, 150, 256, 128, 128},
+                                     {WeightFormat::kFp8, 9, 96, 1, 32},
+                                     {WeightFormat::kFp8, 40, 64, 5, 64},
+                                     {WeightFormat::kFp8, 70, 64, 32, 32, 130},
+                                     {WeightFormat::kFp8, 70, 64, 32, 32, 0},
+                                     {WeightFormat::kFp4, 9, 128, 1, 64},
+                                     {WeightFormat::kFp4, 9, 64, 1, 32, 140},
+                                     {WeightFormat::kFp4, 9, 64, 1, 32, 0}}) {
       CheckCase(MatMulCase(rng, shape, m, Inputs::kFp8, false));
     }
   }
@@ -274,8 +279,9 @@ TEST(MatMul, AViewOfRowsEqualsTheRowsOfTheWhole) {
     for (const OpTable* ops : RunnableCpuOps()) {
       ThreadPool pool(2);
       Floats whole(2 * 200), part(2 * 90);
-      const std::vector<MatMulTask> tasks = {{w.view, {x.data(), 2, 96}, {whole.data(), 2, 200}},
-                                  {w.view.Slice(45, 90), {x.data(), 2, 96}, {part.data(), 2, 90}}};
+      const std::vector<MatMulTask> tasks = {
+          {w.view, {x.data(), 2, 96}, {whole.data(), 2, 200}},
+          {w.view.Slice(45, 90), {x.data(), 2, 96}, {part.data(), 2, 90}}};
       ops->matmul(pool, tasks);
       for (int r = 0; r < 2; ++r) {
         for (int n = 0; n < 90; ++n) EXPECT_EQ(part[r * 90 + n], whole[r * 200 + 45 + n]);
@@ -361,7 +367,8 @@ TEST(MatMul, AnOrderThatDependsOnTheBatchIsCaught) {
   EXPECT_NE(FirstBatchDifference(c, planted, pool), -1);
 }
 
-// ------------------------------------------------------------------------------- ops on single rows
+// ------------------------------------------------------------------------------- ops on single
+// rows
 
 TEST(RmsNorm, Agrees) {
   Rng rng(11);
@@ -371,7 +378,8 @@ TEST(RmsNorm, Agrees) {
         const Floats x = Normal(rng, 40 * d, size);
         const auto weight = Bf16Codes(Normal(rng, d));
         Case c{"rms_norm", 40, d, {}, Relative(16, bf16, 0)};
-        c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+        c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count,
+                    float* out) {
           ops.rms_norm(pool, {x.data() + begin * d, count, d}, weight.data(), {1e-20, bf16},
                        {out, count, d});
         };
@@ -449,10 +457,15 @@ TEST(Rope, Agrees) {
         }
         // Two roundings; a difference of near equal products leaves one of their size (4 sigma).
         Case c{"rope", rows, d, {}, Relative(2, bf16, 8 * kUlp)};
-        c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+        c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count,
+                    float* out) {
           std::copy_n(x.data() + begin * d, count * d, out);
-          RopeSpec spec{heads, dim, {cos.data() + begin * pairs, count, pairs},
-                        {sin.data() + begin * pairs, count, pairs}, inverse, bf16};
+          RopeSpec spec{heads,
+                        dim,
+                        {cos.data() + begin * pairs, count, pairs},
+                        {sin.data() + begin * pairs, count, pairs},
+                        inverse,
+                        bf16};
           ops.rope(pool, spec, {out, count, d});
         };
         CheckCase(c);
@@ -472,7 +485,8 @@ TEST(Swiglu, Agrees) {
         const Floats weights = Normal(rng, rows);
         // exp to 2e-7 and four products; the smallest results are flushed with e^88.
         Case c{"swiglu", rows, d, {}, Relative(12, bf16, 1e-34)};
-        c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
+        c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count,
+                    float* out) {
           ops.swiglu(pool, {10, weighted ? weights.data() + begin : nullptr, bf16},
                      {gate.data() + begin * d, count, d}, {up.data() + begin * d, count, d},
                      {out, count, d});
@@ -488,7 +502,8 @@ TEST(SumExperts, Agrees) {
   for (const int64_t d : {32, 77, 1280}) {
     for (const bool bf16 : {false, true}) {
       const int64_t rows = 29, k = 6;
-      const Floats parts = ToBf16(Normal(rng, rows * k * d)), shared = ToBf16(Normal(rng, rows * d));
+      const Floats parts = ToBf16(Normal(rng, rows * k * d)),
+                   shared = ToBf16(Normal(rng, rows * d));
       std::vector<int32_t> index(rows * k);
       for (int32_t& i : index) i = static_cast<int32_t>(rng() % (rows * k));
       // Six additions of values up to about 5.
@@ -532,7 +547,8 @@ TEST(HcMix, Agrees) {
       // Logits carry the error of a chain of K / 8; 20 Sinkhorn rounds contract it.
       Case c{"hc_mix", rows, values, {}, Relative(40, false, 40 * kUlp)};
       c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
-        const HcMix mix{{out, count, streams, values}, {out + streams, count, streams, values},
+        const HcMix mix{{out, count, streams, values},
+                        {out + streams, count, streams, values},
                         {out + 2 * streams, count, streams * streams, values}};
         ops.hc_mix(pool, site, {x.data() + begin * k, count, k}, mix);
       };
@@ -560,8 +576,8 @@ TEST(HcCollapseAndExpand, Agree) {
         expand.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count,
                          float* out) {
           std::copy_n(x.data() + begin * h * d, count * h * d, out);
-          const HcMix mix{{}, {post.data() + begin * h, count, h},
-                          {comb.data() + begin * h * h, count, h * h}};
+          const HcMix mix{
+              {}, {post.data() + begin * h, count, h}, {comb.data() + begin * h * h, count, h * h}};
           ops.hc_expand(pool, {y.data() + begin * d, count, d}, mix, bf16, {out, count, h * d});
         };
         CheckCase(expand);
@@ -584,8 +600,8 @@ TEST(Engram, Agrees) {
           std::copy_n(x.data() + (begin + r) * h * d, h * d, out + r * cols);
         }
         ops.engram(pool, {weight.data(), h, 1e-20, bf16},
-                   {kv.data() + begin * (h + 1) * d, count, (h + 1) * d},
-                   {out, count, h * d, cols}, {out + h * d, count, h, cols});
+                   {kv.data() + begin * (h + 1) * d, count, (h + 1) * d}, {out, count, h * d, cols},
+                   {out + h * d, count, h, cols});
       };
       CheckCase(c);
     }
@@ -604,8 +620,9 @@ TEST(Route, Agrees) {
       c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
         std::vector<int32_t> ids(count * 3);
         RouterSpec spec{gate.view, bias.data(), 3, 1.5f};
-        ops.route(pool, spec, {u.data() + begin * d, count, d},
-                  {{ids.data(), count, 3}, {out + 3, count, 3, cols}, {out + 6, count, experts, cols}});
+        ops.route(
+            pool, spec, {u.data() + begin * d, count, d},
+            {{ids.data(), count, 3}, {out + 3, count, 3, cols}, {out + 6, count, experts, cols}});
         for (int64_t i = 0; i < count * 3; ++i) {
           out[i / 3 * cols + i % 3] = static_cast<float>(ids[i]);
         }
@@ -687,8 +704,11 @@ void CheckAttention(Rng& rng, const AttentionShape& s, int64_t rows) {
   // Values are of size 1 to 4. A probability on a bfloat16 boundary may round the other way, which
   // moves a result by 2^-8 of that value's share; without rounding float32 sums remain.
   const double floor = s.bf16 ? 1e-2 : 4e-6;
-  Case c{"attention " + std::to_string(s.window) + "+" + std::to_string(s.picks), rows,
-         s.heads * s.dim, {}, Relative(4, s.bf16, floor)};
+  Case c{"attention " + std::to_string(s.window) + "+" + std::to_string(s.picks),
+         rows,
+         s.heads * s.dim,
+         {},
+         Relative(4, s.bf16, floor)};
   c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
     std::vector<AttentionQuery> queries;
     for (int64_t r = begin; r < begin + count; ++r) {
@@ -720,7 +740,8 @@ void CheckIndex(Rng& rng, int64_t heads, int64_t dim, int64_t visible, RowFormat
   Floats q(rows * heads * dim);
   std::vector<std::byte> packed(RowBytes(RowFormat::kFp4E8m0, dim));
   for (int64_t i = 0; i < rows * heads; ++i) {
-    StoreRow(RowFormat::kFp4E8m0, Fp4Division::kReciprocal, ToBf16(Normal(rng, dim)), packed.data());
+    StoreRow(RowFormat::kFp4E8m0, Fp4Division::kReciprocal, ToBf16(Normal(rng, dim)),
+             packed.data());
     LoadRow(RowFormat::kFp4E8m0, packed.data(), dim, q.data() + i * dim);
   }
   const Floats weights = ToBf16(Normal(rng, rows * heads, 0.1f));

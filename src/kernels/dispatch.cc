@@ -43,9 +43,8 @@ Result<const OpTable*> FindOps(const std::string& name) {
     if (name == table->name) return table;
     known += std::string(", ") + table->name;
   }
-  return InvalidArgument(
-      fmt::format("kernels \"{}\" are unknown or cannot run on this processor (here: {})", name,
-                  known));
+  return InvalidArgument(fmt::format(
+      "kernels \"{}\" are unknown or cannot run on this processor (here: {})", name, known));
 }
 
 }  // namespace kuruma::kernels

@@ -41,7 +41,7 @@ inline float E8m0ToFloat(uint8_t byte) {
   return std::bit_cast<float>(byte == 0 ? 0x00400000u : uint32_t{byte} << 23);
 }
 
-inline constexpr std::array<float, 16> kE2m1Values = {0,  0.5f,  1,  1.5f,  2,  3,  4,  6,
+inline constexpr std::array<float, 16> kE2m1Values = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
                                                       -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
 // Nearest E2M1 code (0..15), midpoints go to the even code, magnitudes above 6 saturate; the sign
@@ -65,10 +65,10 @@ void QuantizeDequantizeFp8(std::span<const float> x, float* y);
 
 // How a cached row of `dim` values is stored.
 enum class RowFormat {
-  kF32,       // dim floats (exact numerics)
-  kFp8,       // dim E4M3 codes, then dim/32 E8M0 scales (window rows)
-  kFp4E4m3,   // dim/2 bytes of E2M1 codes, then dim/16 E4M3 scales (compressed rows)
-  kFp4E8m0,   // dim/2 bytes of E2M1 codes, then dim/32 E8M0 scales (index vectors)
+  kF32,      // dim floats (exact numerics)
+  kFp8,      // dim E4M3 codes, then dim/32 E8M0 scales (window rows)
+  kFp4E4m3,  // dim/2 bytes of E2M1 codes, then dim/16 E4M3 scales (compressed rows)
+  kFp4E8m0,  // dim/2 bytes of E2M1 codes, then dim/32 E8M0 scales (index vectors)
 };
 
 // Bytes of one row. `dim` must be a multiple of 32 for the packed formats.
@@ -88,7 +88,7 @@ void LoadRow(RowFormat format, const std::byte* src, int64_t dim, float* y);
 // blocks[j / rows_per_block] + offset + (j % rows_per_block) * row_bytes.
 struct PagedRows {
   int64_t rows_per_block = 1;
-  int64_t offset = 0;     // bytes from the start of a block
+  int64_t offset = 0;  // bytes from the start of a block
   int64_t row_bytes = 0;
   RowFormat format = RowFormat::kF32;
 
@@ -106,11 +106,11 @@ enum class WeightFormat { kF32, kBf16, kFp8, kFp4 };
 // edge tiles may be partial. The view stays valid while the checkpoint is mapped.
 struct Matrix {
   WeightFormat format = WeightFormat::kF32;
-  const std::byte* data = nullptr;   // first row of the whole matrix
-  const uint8_t* scales = nullptr;   // null for kF32 and kBf16
+  const std::byte* data = nullptr;  // first row of the whole matrix
+  const uint8_t* scales = nullptr;  // null for kF32 and kBf16
   int64_t rows = 0;
   int64_t cols = 0;
-  int64_t first_row = 0;             // this view starts at that row of the whole matrix
+  int64_t first_row = 0;  // this view starts at that row of the whole matrix
   int64_t block_rows = 1;
   int64_t block_cols = 1;
   int64_t scale_stride = 0;

@@ -1,6 +1,8 @@
 // Formats and single operations against the oracle's kernel vectors (tests/golden/README.md).
 // Formats, roundings, quantisers and selections must be exact; sums and transcendental functions
 // agree to 1e-6 relative before rounding and to one bfloat16 unit after it.
+#include "tests/support/golden.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +13,6 @@
 #include "kernels/select.h"
 #include "model/engram_hash.h"
 #include "model/rope.h"
-#include "tests/support/golden.h"
 
 namespace kuruma::kernels {
 namespace {
@@ -64,7 +65,8 @@ void ExpectClose(const std::vector<float>& actual, const std::vector<float>& exp
   ASSERT_EQ(actual.size(), expected.size()) << what;
   for (size_t begin = 0; begin < actual.size(); begin += cols) {
     double size = 0;
-    for (int64_t c = 0; c < cols; ++c) size = std::max<double>(size, std::fabs(expected[begin + c]));
+    for (int64_t c = 0; c < cols; ++c)
+      size = std::max<double>(size, std::fabs(expected[begin + c]));
     for (int64_t c = 0; c < cols; ++c) {
       EXPECT_NEAR(actual[begin + c], expected[begin + c], tolerance * size)
           << what << " row " << begin / cols << " column " << c;
@@ -82,7 +84,8 @@ void ExpectBf16Close(const std::vector<float>& actual, const std::vector<float>&
     if (std::abs(a - e) <= 1) continue;
     double size = 0;
     const size_t begin = i / cols * cols;
-    for (int64_t c = 0; c < cols; ++c) size = std::max<double>(size, std::fabs(expected[begin + c]));
+    for (int64_t c = 0; c < cols; ++c)
+      size = std::max<double>(size, std::fabs(expected[begin + c]));
     EXPECT_NEAR(actual[i], expected[i], 1e-6 * size) << what << " at " << i;
   }
 }
@@ -193,11 +196,15 @@ TEST(GoldenKernels, EngramHash) {
   const auto multipliers = model::EngramMultipliers(layers, 4, 99092);
   const auto classes = I("engram_hash.classes"), rows = I("engram_hash.rows");
   for (int layer = 0; layer < 2; ++layer) {
-    for (int i = 0; i < 24; ++i) EXPECT_EQ(primes[layer][i], I("engram_hash.primes")[layer * 24 + i]);
+    for (int i = 0; i < 24; ++i)
+      EXPECT_EQ(primes[layer][i], I("engram_hash.primes")[layer * 24 + i]);
     for (int i = 0; i < 4; ++i) {
       EXPECT_EQ(multipliers[layer][i], I("engram_hash.multipliers")[layer * 4 + i]);
     }
-    model::EngramHash hash{.heads = 8, .pad_class = 5, .primes = primes[layer], .offsets = {},
+    model::EngramHash hash{.heads = 8,
+                           .pad_class = 5,
+                           .primes = primes[layer],
+                           .offsets = {},
                            .multipliers = multipliers[layer]};
     int64_t offset = 0;
     for (int64_t prime : hash.primes) {
@@ -235,7 +242,8 @@ TEST(GoldenKernels, Selection) {
   const CandidatePool pool = BuildCandidatePool(scores, 8, 2);
   std::vector<int64_t> inside(scores.size());
   for (int32_t block : pool.blocks) {
-    for (size_t j = block * 8; j < std::min<size_t>(scores.size(), block * 8 + 8); ++j) inside[j] = 1;
+    for (size_t j = block * 8; j < std::min<size_t>(scores.size(), block * 8 + 8); ++j)
+      inside[j] = 1;
   }
   EXPECT_EQ(inside, I("candidate_pool.pool"));
   const auto widen = [](const std::vector<int32_t>& ids) {
@@ -262,8 +270,9 @@ class GoldenOps : public ::testing::TestWithParam<const OpTable*> {
 };
 
 TEST_P(GoldenOps, QuantizedProducts) {
-  for (const auto& [name, format] : {std::pair<std::string, WeightFormat>{"fp8_linear", WeightFormat::kFp8},
-                                     {"fp4_linear", WeightFormat::kFp4}}) {
+  for (const auto& [name, format] :
+       {std::pair<std::string, WeightFormat>{"fp8_linear", WeightFormat::kFp8},
+        {"fp4_linear", WeightFormat::kFp4}}) {
     const auto bytes = Bytes(name + ".weight"), scales = Bytes(name + ".scale");
     const Matrix w = Packed(format, bytes, scales, Dim(name + ".weight", 0));
     const auto x = F(name + ".x");
@@ -300,8 +309,12 @@ TEST_P(GoldenOps, RopeBothWays) {
   for (bool inverse : {false, true}) {
     auto x = F("rope_apply.x");
     ops_.rope(pool_,
-              {.heads = 3, .head_dim = 96, .cos = View(cos, 32), .sin = View(sin, 32),
-               .inverse = inverse, .round_bf16 = false},
+              {.heads = 3,
+               .head_dim = 96,
+               .cos = View(cos, 32),
+               .sin = View(sin, 32),
+               .inverse = inverse,
+               .round_bf16 = false},
               View(x, 288));
     ExpectClose(x, F(inverse ? "rope_apply.y_inverse" : "rope_apply.y"), 96, 1e-6, "rope");
   }
@@ -328,8 +341,12 @@ TEST_P(GoldenOps, HyperConnections) {
                              .data = reinterpret_cast<const std::byte*>(fn.data()),
                              .rows = 24,
                              .cols = width},
-                      .scale = wide_scale.data(), .base = base.data(), .streams = 4,
-                      .iterations = 20, .norm_eps = 1e-20, .eps = 1e-6};
+                      .scale = wide_scale.data(),
+                      .base = base.data(),
+                      .streams = 4,
+                      .iterations = 20,
+                      .norm_eps = 1e-20,
+                      .eps = 1e-6};
     ops_.hc_mix(pool_, site, {x.data(), 1, width},
                 {Rows(pre.data() + r * 4, 1, 4), Rows(post.data() + r * 4, 1, 4),
                  Rows(comb.data() + r * 16, 1, 16)});
@@ -356,8 +373,11 @@ TEST_P(GoldenOps, Router) {
     const auto u = F(name + ".u"), bias = F(name + ".bias");
     const RouterSpec spec{.gate = {.format = WeightFormat::kBf16,
                                    .data = reinterpret_cast<const std::byte*>(gate.data()),
-                                   .rows = 12, .cols = 32},
-                          .bias = bias.data(), .top_k = k, .scale = 1.5f};
+                                   .rows = 12,
+                                   .cols = 32},
+                          .bias = bias.data(),
+                          .top_k = k,
+                          .scale = 1.5f};
     std::vector<int32_t> ids(8 * k);
     std::vector<float> weights(8 * k), biased(8 * 12);
     ops_.route(pool_, spec, View(u, 32), {{ids.data(), 8, k}, View(weights, k), View(biased, 12)});
@@ -394,10 +414,14 @@ TEST_P(GoldenOps, SparseAttention) {
       window.push_back(reinterpret_cast<const std::byte*>(rows.data() + i));
     }
     std::vector<float> out(q.size());
-    const AttentionQuery query{.q = q.data(), .out = out.data(), .window = window, .picks = {},
-                               .blocks = nullptr};
-    AttentionSpec spec{.heads = 4, .head_dim = 64, .sink = sink.data(),
-                       .window_format = RowFormat::kF32, .compressed = {}, .round_bf16 = false};
+    const AttentionQuery query{
+        .q = q.data(), .out = out.data(), .window = window, .picks = {}, .blocks = nullptr};
+    AttentionSpec spec{.heads = 4,
+                       .head_dim = 64,
+                       .sink = sink.data(),
+                       .window_format = RowFormat::kF32,
+                       .compressed = {},
+                       .round_bf16 = false};
     ops_.attention(pool_, spec, {&query, 1});
     ExpectClose(out, F(group + ".y_plain"), 64, 1e-6, group);
     spec.round_bf16 = true;

@@ -88,7 +88,8 @@ Stream MakeStream(WeightFormat format, int64_t rows, int64_t cols) {
     random = random * 6364136223846793005u + 1442695040888963407u;
     auto byte = static_cast<uint8_t>(random >> 56);
     if (format == WeightFormat::kFp8) byte = (byte & 0xBF) | 0x20;  // normal codes, as amax gives
-    const bool top = i % (format == WeightFormat::kF32 ? 4 : 2) == (format == WeightFormat::kF32 ? 3 : 1);
+    const bool top =
+        i % (format == WeightFormat::kF32 ? 4 : 2) == (format == WeightFormat::kF32 ? 3 : 1);
     if (m.format == WeightFormat::kF32 || m.format == WeightFormat::kBf16) {
       if (top) byte = (byte & 0x80) | 0x3C;  // magnitudes near 0.01
     }
@@ -128,7 +129,8 @@ void MatMul(benchmark::State& state, WeightFormat format) {
     next = (next + 1) % stream.matrices.size();
     Ops().matmul(Pool(), {&task, 1});
   }
-  Report(state, static_cast<double>(n * task.weight.row_bytes()), 2.0 * static_cast<double>(m * n * k));
+  Report(state, static_cast<double>(n * task.weight.row_bytes()),
+         2.0 * static_cast<double>(m * n * k));
 }
 
 // One MoE layer of the bench checkpoint at `tokens` decode rows: w1 and w3 of every chosen expert.
@@ -171,8 +173,8 @@ std::vector<std::byte> RandomRows(RowFormat format, int64_t count, int64_t dim) 
   std::vector<std::byte> rows(count * bytes);
   const Floats x = Normal(count * dim);
   for (int64_t r = 0; r < count; ++r) {
-    StoreRow(format, Fp4Division::kReciprocal,
-             {x.data() + r * dim, static_cast<size_t>(dim)}, rows.data() + r * bytes);
+    StoreRow(format, Fp4Division::kReciprocal, {x.data() + r * dim, static_cast<size_t>(dim)},
+             rows.data() + r * bytes);
   }
   return rows;
 }
@@ -191,8 +193,12 @@ void Attention(benchmark::State& state) {
   for (int32_t j = 0; j < picks; ++j) chosen.push_back(j);
   const Floats q = Normal(count * heads * dim), sink = Normal(heads);
   Floats out(q.size()), expected(q.size());
-  const AttentionSpec spec{heads, dim, sink.data(), RowFormat::kFp8,
-                           {picks, 0, RowBytes(RowFormat::kFp4E4m3, dim), RowFormat::kFp4E4m3}, true};
+  const AttentionSpec spec{heads,
+                           dim,
+                           sink.data(),
+                           RowFormat::kFp8,
+                           {picks, 0, RowBytes(RowFormat::kFp4E4m3, dim), RowFormat::kFp4E4m3},
+                           true};
   std::vector<AttentionQuery> queries, once;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t at = i * heads * dim;
@@ -215,8 +221,11 @@ void IndexScores(benchmark::State& state) {
   const std::byte* block = keys.data();
   const Floats q = Normal(count * heads * dim), weights = Normal(count * heads);
   Floats out(count * visible), expected(visible);
-  const IndexSpec spec{heads, dim, {visible, 0, RowBytes(RowFormat::kFp4E8m0, dim),
-                                    RowFormat::kFp4E8m0}, true, true};
+  const IndexSpec spec{heads,
+                       dim,
+                       {visible, 0, RowBytes(RowFormat::kFp4E8m0, dim), RowFormat::kFp4E8m0},
+                       true,
+                       true};
   std::vector<IndexQuery> queries, once;
   for (int64_t i = 0; i < count; ++i) {
     queries.push_back({q.data() + i * heads * dim, weights.data() + i * heads,
@@ -267,7 +276,8 @@ void HcExpandBench(benchmark::State& state) {
   const Floats y = Normal(n * d);
   Floats streams(n * 4 * d), post(n * 4, 0.1f), comb(n * 16, 0.25f);
   const HcMix mix{{}, {post.data(), n, 4}, {comb.data(), n, 16}};
-  for (auto _ : state) Ops().hc_expand(Pool(), {y.data(), n, d}, mix, true, {streams.data(), n, 4 * d});
+  for (auto _ : state)
+    Ops().hc_expand(Pool(), {y.data(), n, d}, mix, true, {streams.data(), n, 4 * d});
   Report(state, static_cast<double>(n * d * 36), 0);
 }
 
@@ -302,8 +312,17 @@ void RouteBench(benchmark::State& state) {
 
 BENCHMARK(ReadBandwidth)->Iterations(1)->Unit(benchmark::kMillisecond);
 BENCHMARK(FmaPeak)->Iterations(1)->Unit(benchmark::kMillisecond);
-#define KURUMA_MATMUL(name, format) \
-  BENCHMARK_CAPTURE(MatMul, name, format)->Arg(1)->Arg(2)->Arg(4)->Arg(6)->Arg(8)->Arg(16)->Arg(64)->Arg(512)->UseRealTime()
+#define KURUMA_MATMUL(name, format)       \
+  BENCHMARK_CAPTURE(MatMul, name, format) \
+      ->Arg(1)                            \
+      ->Arg(2)                            \
+      ->Arg(4)                            \
+      ->Arg(6)                            \
+      ->Arg(8)                            \
+      ->Arg(16)                           \
+      ->Arg(64)                           \
+      ->Arg(512)                          \
+      ->UseRealTime()
 KURUMA_MATMUL(fp8, WeightFormat::kFp8);
 KURUMA_MATMUL(fp4, WeightFormat::kFp4);
 KURUMA_MATMUL(bf16, WeightFormat::kBf16);

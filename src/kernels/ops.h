@@ -5,11 +5,13 @@
 // left as float32 (exact numerics). Weights stay packed as on disk.
 //
 // Contract of every implementation (DESIGN.md "Numeric conventions"):
-//  * a row's bits depend on that row's inputs alone, never on the number of rows, on the other rows,
+//  * a row's bits depend on that row's inputs alone, never on the number of rows, on the other
+//  rows,
 //    or on the thread count;
 //  * `kernels/reference` sums in float64 and rounds once: it defines the result;
 //  * outputs may not alias inputs unless said;
-//  * one op at a time per ThreadPool; inputs are validated by the caller (the model), ops only check
+//  * one op at a time per ThreadPool; inputs are validated by the caller (the model), ops only
+//  check
 //    what would read out of bounds.
 // Sources: specification of the V4.1 text path, sections named at each op in DESIGN.md.
 #ifndef KURUMA_KERNELS_OPS_H_
@@ -40,9 +42,9 @@ struct NormSpec {
 
 // Rotation of adjacent pairs of the last 2 * cos.cols entries of each head.
 struct RopeSpec {
-  int64_t heads = 1;     // a row is heads x head_dim
+  int64_t heads = 1;  // a row is heads x head_dim
   int64_t head_dim = 0;
-  ConstRows cos;         // [rows, pairs], one row per row of x
+  ConstRows cos;  // [rows, pairs], one row per row of x
   ConstRows sin;
   bool inverse = false;  // rotate by the negative angle
   bool round_bf16 = false;
@@ -69,10 +71,10 @@ struct HcMix {
 };
 
 struct RouterSpec {
-  Matrix gate;                   // [experts, d], BF16
-  const float* bias = nullptr;   // [experts]; selects, never weighs
+  Matrix gate;                  // [experts, d], BF16
+  const float* bias = nullptr;  // [experts]; selects, never weighs
   int top_k = 0;
-  float scale = 1;               // routed_scaling_factor
+  float scale = 1;  // routed_scaling_factor
 };
 
 // Per row: ids [n, top_k] in order of falling score (ties: lower id first), weights likewise,
@@ -84,18 +86,18 @@ struct RouterResult {
 };
 
 struct SwigluSpec {
-  float limit = 10;                 // gate clamped from above, up on both sides
-  const float* weights = nullptr;   // one factor per row, or null
+  float limit = 10;                // gate clamped from above, up on both sides
+  const float* weights = nullptr;  // one factor per row, or null
   bool round_bf16 = false;
 };
 
 struct AttentionSpec {
   int64_t heads = 0;
   int64_t head_dim = 0;
-  const float* sink = nullptr;      // [heads]; enlarges the denominator only
+  const float* sink = nullptr;  // [heads]; enlarges the denominator only
   RowFormat window_format = RowFormat::kF32;
-  PagedRows compressed;             // used when a query has picks
-  bool round_bf16 = false;          // rounds probabilities before the values and the result
+  PagedRows compressed;     // used when a query has picks
+  bool round_bf16 = false;  // rounds probabilities before the values and the result
 };
 
 // One query token. Rows attended: window rows in the order given, then compressed rows `picks`.

@@ -43,8 +43,8 @@ Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
     }
     const std::string name = shard.get<std::string>();
     if (name.empty() || name.find('/') != std::string::npos || name == "." || name == "..") {
-      return DataLoss(fmt::format("{}: tensor {}: shard \"{}\" is not a plain file name", path,
-                                  tensor, name));
+      return DataLoss(
+          fmt::format("{}: tensor {}: shard \"{}\" is not a plain file name", path, tensor, name));
     }
     shards.emplace(tensor, name);
   }

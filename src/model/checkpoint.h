@@ -2,10 +2,10 @@
 #ifndef KURUMA_MODEL_CHECKPOINT_H_
 #define KURUMA_MODEL_CHECKPOINT_H_
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <map>
 #include <vector>
 
 #include "base/status.h"

@@ -1,5 +1,7 @@
-// Damaged checkpoints and configurations: one clear message naming file and tensor or field, never a
-// crash, never a model that loads anyway.
+// Damaged checkpoints and configurations: one clear message naming file and tensor or field, never
+// a crash, never a model that loads anyway.
+#include "model/checkpoint.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "model/checkpoint.h"
 #include "model/config.h"
 #include "model/safetensors.h"
 #include "model/weights.h"
@@ -52,8 +53,8 @@ class Scratch {
     edit(header);
     const std::string text = header.dump();
     const uint64_t size = text.size();
-    Write(shard, std::string(reinterpret_cast<const char*>(&size), 8) + text +
-                     bytes.substr(8 + length));
+    Write(shard,
+          std::string(reinterpret_cast<const char*>(&size), 8) + text + bytes.substr(8 + length));
   }
 
   void EditJson(const std::string& file, const std::function<void(Json&)>& edit) const {
@@ -127,9 +128,9 @@ TEST(BadCheckpoint, MissingTensor) {
 
 TEST(BadCheckpoint, BadIndex) {
   const Scratch scratch;
-  for (const std::string text : {"", "{", "[]", "{\"weight_map\":[]}", "{\"weight_map\":{}}",
-                                 "{\"weight_map\":{\"a\":1}}",
-                                 "{\"weight_map\":{\"a\":\"../../etc/passwd\"}}"}) {
+  for (const std::string text :
+       {"", "{", "[]", "{\"weight_map\":[]}", "{\"weight_map\":{}}", "{\"weight_map\":{\"a\":1}}",
+        "{\"weight_map\":{\"a\":\"../../etc/passwd\"}}"}) {
     scratch.Write(kIndex, text);
     ExpectRefused(scratch.Load(), {kIndex});
   }
@@ -260,17 +261,15 @@ TEST(Checkpoint, WrittenFilesReadBack) {
 // ------------------------------------------------------------------------------------ config.json
 
 struct ConfigCase {
-  std::string field;              // named in the message
+  std::string field;                // named in the message
   std::function<void(Json&)> edit;  // receives the whole document
 };
 
-TEST(BadConfig, EveryFieldIsCheckedAndNamed) {
-  const Json good = testing::ReadJson(testing::GoldenPath("nano/checkpoint/config.json"));
-  ASSERT_TRUE(ParseConfig(good.dump(), "config.json").ok());
+std::vector<ConfigCase> BadConfigs() {
   const auto text = [](const std::string& field, const Json& value) {
     return ConfigCase{field, [=](Json& j) { j["text_config"][field] = value; }};
   };
-  std::vector<ConfigCase> cases{
+  return {
       {"model_type", [](Json& j) { j["model_type"] = "deepseek_v3"; }},
       {"text_config", [](Json& j) { j.erase("text_config"); }},
       {"text_config", [](Json& j) { j["text_config"] = 3; }},
@@ -318,6 +317,12 @@ TEST(BadConfig, EveryFieldIsCheckedAndNamed) {
       {"rope_scaling", [](Json& j) { j["text_config"]["rope_scaling"]["rope_type"] = "linear"; }},
       {"rope_scaling", [](Json& j) { j["text_config"]["rope_scaling"].erase("factor"); }},
   };
+}
+
+TEST(BadConfig, EveryFieldIsCheckedAndNamed) {
+  const Json good = testing::ReadJson(testing::GoldenPath("nano/checkpoint/config.json"));
+  ASSERT_TRUE(ParseConfig(good.dump(), "config.json").ok());
+  std::vector<ConfigCase> cases = BadConfigs();
   for (const auto& [field, value] : good["text_config"].items()) {
     if (field == "model_type" || field == "attention_bias" || field == "attention_dropout" ||
         field == "tie_word_embeddings" || field == "rope_scaling" ||
@@ -332,8 +337,8 @@ TEST(BadConfig, EveryFieldIsCheckedAndNamed) {
     c.edit(bad);
     const auto config = ParseConfig(bad.dump(), "config.json");
     const bool named = !config.ok() && config.status().message().find(c.field) != std::string::npos;
-    const bool source_rule = !config.ok() && config.status().message().find("source_layer_ids") !=
-                                                 std::string::npos;
+    const bool source_rule =
+        !config.ok() && config.status().message().find("source_layer_ids") != std::string::npos;
     EXPECT_TRUE(named || (source_rule && c.field.find("source") != std::string::npos))
         << c.field << ": " << (config.ok() ? "accepted" : config.status().message());
   }

@@ -50,8 +50,8 @@ class Fields {
   void Integer(const std::string& field, int64_t low, int64_t high, T* out, bool optional = false) {
     const Json* value = Find(field, optional);
     if (value == nullptr) return;
-    if (!value->is_number_integer() || (value->is_number_unsigned() &&
-                                        value->get<uint64_t>() > static_cast<uint64_t>(high)) ||
+    if (!value->is_number_integer() ||
+        (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(high)) ||
         value->get<int64_t>() < low || value->get<int64_t>() > high) {
       Fail(field, fmt::format("must be an integer in [{}, {}], got {}", low, high, Show(*value)));
       return;
@@ -89,8 +89,7 @@ class Fields {
   void Constant(const std::string& field, const Json& expected, bool optional = false) {
     const Json* value = Find(field, optional);
     if (value != nullptr && *value != expected) {
-      Fail(field, fmt::format("value {} is not supported, only {}", Show(*value),
-                              expected.dump()));
+      Fail(field, fmt::format("value {} is not supported, only {}", Show(*value), expected.dump()));
     }
   }
 
@@ -282,11 +281,11 @@ void CheckCandidates(Fields& f, const ModelConfig& c) {
   // Later layers read the pool as entries of their own KV source.
   f.Require(!c.kv_sources.empty() && c.candidate_source >= c.kv_sources.back(), field,
             "must not come before the last KV source");
-  f.Require(c.candidate_blocks * c.candidate_block_size - (c.candidate_block_size - 1) >=
-                c.index_topk,
-            "candidate_topk_blocks",
-            fmt::format("a pool of {} blocks of {} can hold fewer than index_topk = {} entries",
-                        c.candidate_blocks, c.candidate_block_size, c.index_topk));
+  f.Require(
+      c.candidate_blocks * c.candidate_block_size - (c.candidate_block_size - 1) >= c.index_topk,
+      "candidate_topk_blocks",
+      fmt::format("a pool of {} blocks of {} can hold fewer than index_topk = {} entries",
+                  c.candidate_blocks, c.candidate_block_size, c.index_topk));
 }
 
 void CheckEngram(Fields& f, const ModelConfig& c) {
@@ -297,8 +296,8 @@ void CheckEngram(Fields& f, const ModelConfig& c) {
             "must have one entry per Engram layer");
   f.Require(e.head_dim % 32 == 0, "engram_head_dim", "must be a multiple of 32");
   if (!f.status().ok()) return;
-  const auto primes = EngramPrimes(static_cast<int>(e.layers.size()), e.max_ngram, e.heads,
-                                   e.prime_start);
+  const auto primes =
+      EngramPrimes(static_cast<int>(e.layers.size()), e.max_ngram, e.heads, e.prime_start);
   for (size_t i = 0; i < primes.size(); ++i) {
     const int64_t sum = std::accumulate(primes[i].begin(), primes[i].end(), int64_t{0});
     f.Require(sum == e.table_rows[i], "engram_num_embeddings",

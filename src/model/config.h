@@ -22,23 +22,23 @@ struct RopeScaling {
 };
 
 struct EngramConfig {
-  std::vector<int> layers;               // applied before these layers; empty: no Engram
-  std::vector<int64_t> table_rows;       // per Engram layer
-  int max_ngram = 0;                     // 2-grams .. max_ngram-grams
-  int64_t prime_start = 0;               // engram_vocab_size
+  std::vector<int> layers;          // applied before these layers; empty: no Engram
+  std::vector<int64_t> table_rows;  // per Engram layer
+  int max_ngram = 0;                // 2-grams .. max_ngram-grams
+  int64_t prime_start = 0;          // engram_vocab_size
   int heads = 0;
   int64_t head_dim = 0;
   int32_t pad_token = 0;
-  int32_t classes = 0;                   // engram_compressed_vocab_size
+  int32_t classes = 0;  // engram_compressed_vocab_size
 
   int rows_per_token() const { return (max_ngram - 1) * heads; }
 };
 
 struct DraftConfig {
-  int stages = 0;                        // num_nextn_predict_layers; 0: no draft module
-  int block_size = 0;                    // drafts per pass
+  int stages = 0;      // num_nextn_predict_layers; 0: no draft module
+  int block_size = 0;  // drafts per pass
   int32_t noise_token = 0;
-  std::vector<int> target_layers;        // layers whose input streams feed the draft
+  std::vector<int> target_layers;  // layers whose input streams feed the draft
   int64_t markov_rank = 0;
   int experts = 0;
   int top_k = 0;
@@ -50,13 +50,13 @@ struct ModelConfig {
   int32_t bos_token = 0;
   int32_t eos_token = 0;
   int32_t pad_token = 0;
-  int32_t image_token = -1;              // -1: absent
-  int64_t weight_block_rows = 32;        // quantization_config.weight_block_size
+  int32_t image_token = -1;        // -1: absent
+  int64_t weight_block_rows = 32;  // quantization_config.weight_block_size
   int64_t weight_block_cols = 32;
 
   int64_t vocab = 0;
   int64_t hidden = 0;
-  int64_t expert_inner = 0;              // moe_intermediate_size
+  int64_t expert_inner = 0;  // moe_intermediate_size
   int layers = 0;
   int heads = 0;
   int64_t head_dim = 0;
@@ -72,19 +72,19 @@ struct ModelConfig {
   bool has_rope_scaling = false;
   RopeScaling rope_scaling;
   int experts = 0;
-  int top_k = 0;                         // num_experts_per_tok
+  int top_k = 0;  // num_experts_per_tok
   float routed_scale = 1;
   int64_t window = 0;
-  std::vector<int> ratios;               // layers + draft stages entries; 0 = window only
+  std::vector<int> ratios;  // layers + draft stages entries; 0 = window only
   std::vector<int> kv_sources;
   std::vector<int> index_sources;
   int64_t index_heads = 0;
   int64_t index_dim = 0;
   int64_t index_topk = 0;
-  int candidate_source = -1;             // -1: no candidate pool
+  int candidate_source = -1;  // -1: no candidate pool
   int64_t candidate_blocks = 0;
   int64_t candidate_block_size = 0;
-  int streams = 0;                       // hc_mult
+  int streams = 0;  // hc_mult
   int sinkhorn_iterations = 0;
   double hc_eps = 0;
   EngramConfig engram;

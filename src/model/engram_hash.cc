@@ -113,8 +113,7 @@ std::vector<std::vector<int64_t>> EngramPrimes(int layers, int max_ngram, int he
 
 std::vector<std::vector<int64_t>> EngramMultipliers(std::span<const int> layer_ids, int max_ngram,
                                                     int64_t classes) {
-  const int64_t bound =
-      std::max<int64_t>(1, std::numeric_limits<int64_t>::max() / classes / 2);
+  const int64_t bound = std::max<int64_t>(1, std::numeric_limits<int64_t>::max() / classes / 2);
   std::vector<std::vector<int64_t>> multipliers;
   for (int layer : layer_ids) {
     Pcg64 generator(static_cast<uint32_t>(10007 * layer));

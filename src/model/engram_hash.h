@@ -12,8 +12,7 @@ namespace kuruma::model {
 
 // primes[layer][(ngram - 2) * heads + head]: unused primes >= start, handed out in the order layer,
 // n-gram size, head. Pure.
-std::vector<std::vector<int64_t>> EngramPrimes(int layers, int max_ngram, int heads,
-                                               int64_t start);
+std::vector<std::vector<int64_t>> EngramPrimes(int layers, int max_ngram, int heads, int64_t start);
 
 // multipliers[i][s] of layer layer_ids[i], s tokens back: odd, and class * multiplier fits int64.
 // Equals default_rng(10007 * layer).integers(0, bound, size=max_ngram) * 2 + 1. Pure.
@@ -29,8 +28,8 @@ struct EngramHash {
   std::vector<int64_t> multipliers;  // [max_ngram]
 
   // Table rows of the n-grams ending with the newest token, n-gram major then head. `classes` holds
-  // the classes of the newest max_ngram tokens, newest first; missing ones count as pad, and so does
-  // everything before a missing one. `rows` has room for primes.size() entries.
+  // the classes of the newest max_ngram tokens, newest first; missing ones count as pad, and so
+  // does everything before a missing one. `rows` has room for primes.size() entries.
   void Rows(std::span<const int32_t> classes, int64_t* rows) const;
 };
 

@@ -1,5 +1,7 @@
 // The forward pass against an independent oracle (tests/golden/README.md says how its values were
 // made and which tolerances apply).
+#include "tests/support/golden.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +13,6 @@
 #include "base/thread_pool.h"
 #include "kernels/dispatch.h"
 #include "model/model.h"
-#include "tests/support/golden.h"
 #include "tests/support/tiny_model.h"
 
 namespace kuruma::model {
@@ -68,8 +69,8 @@ PrefillRun RunPrefill(Model& model, const std::vector<int32_t>& tokens) {
 int CountIdDifferences(const GoldenFile& file, const std::string& mode, const PrefillRun& run,
                        const std::vector<int64_t>& positions) {
   int differences = 0;
-  for (const auto& [kind, layers] : {std::pair{"expert_ids", &run.experts},
-                                     std::pair{"index_picks", &run.picks}}) {
+  for (const auto& [kind, layers] :
+       {std::pair{"expert_ids", &run.experts}, std::pair{"index_picks", &run.picks}}) {
     for (const auto& [layer, rows] : *layers) {
       const std::string name = fmt::format("{}.layer{}.{}", mode, layer, kind);
       if (!file.Has(name)) {
@@ -291,15 +292,15 @@ class TeacherForced {
     };
     SequenceState state(tiny_.model->layout());
     const auto tokens = Tokens(file_, "tokens");
-    const SequenceInput input{&state, tokens, static_cast<int64_t>(tokens.size()),
-                              LogitRows::kAll};
+    const SequenceInput input{&state, tokens, static_cast<int64_t>(tokens.size()), LogitRows::kAll};
     ForwardResult result;
     ASSERT_TRUE(tiny_.model->Forward({&input, 1}, &probe, &result).ok());
     EXPECT_EQ(checked_layers_, tiny_.model->config().layers);
     EXPECT_LE(skipped_rows_, checked_rows_ / 20) << checkpoint_ << ": flips must be rare";
-    fmt::print("{} teacher-forced: worst layer rel rms {:.3g}, worst row {:.3g}, {} of {} rows "
-               "with other experts or picks\n",
-               checkpoint_, worst_layer_, worst_row_, skipped_rows_, checked_rows_);
+    fmt::print(
+        "{} teacher-forced: worst layer rel rms {:.3g}, worst row {:.3g}, {} of {} rows "
+        "with other experts or picks\n",
+        checkpoint_, worst_layer_, worst_row_, skipped_rows_, checked_rows_);
   }
 
  private:

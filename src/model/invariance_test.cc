@@ -29,8 +29,8 @@ std::vector<float> Prefill(Model& model, SequenceState* state, const std::vector
   const int64_t end = state->position() + static_cast<int64_t>(prompt.size());
   size_t next = 0;
   for (size_t chunk = 0; next < prompt.size(); ++chunk) {
-    const size_t size = std::min<size_t>(chunks[std::min(chunk, chunks.size() - 1)],
-                                         prompt.size() - next);
+    const size_t size =
+        std::min<size_t>(chunks[std::min(chunk, chunks.size() - 1)], prompt.size() - next);
     const SequenceInput input{state, {prompt.data() + next, size}, end, wanted};
     ForwardResult result;
     const Status status = model.Forward({&input, 1}, nullptr, &result);
@@ -124,8 +124,8 @@ TEST_P(Invariance, PrefillEqualsDecodingTheSameTokens) {
   const auto prompt = RandomTokens(*tiny.model, 45, 2);
   SequenceState at_once(tiny.model->layout()), split(tiny.model->layout());
   const auto all = Prefill(*tiny.model, &at_once, prompt, {45}, LogitRows::kAll);
-  auto parts = Prefill(*tiny.model, &split, {prompt.begin(), prompt.begin() + 20}, {20},
-                       LogitRows::kAll);
+  auto parts =
+      Prefill(*tiny.model, &split, {prompt.begin(), prompt.begin() + 20}, {20}, LogitRows::kAll);
   Append(&parts, Decode(*tiny.model, &split, {prompt.data() + 20, 25}));
   EXPECT_EQ(all, parts);
 }
@@ -138,7 +138,8 @@ TEST_P(Invariance, ThreadsDoNotMatter) {
   EXPECT_EQ(bits, Fingerprint(*three.model, prompt, {17}));
 }
 
-// Longer than the trapezoid (window + (decoder layers - 1) * (window - 1)), so that rows are skipped.
+// Longer than the trapezoid (window + (decoder layers - 1) * (window - 1)), so that rows are
+// skipped.
 TEST_P(Invariance, ExactPrefillEqualsFull) {
   Tiny full = Load(PrefillMode::kFull), exact = Load(PrefillMode::kExact);
   for (int64_t length : {5, 31, 64, 150}) {
@@ -235,8 +236,8 @@ TEST_P(Invariance, VerifyAndRollBackEqualDecoding) {
   std::mt19937 random(32);
   size_t done = 0;
   while (done < continuation.size()) {
-    const size_t rows = std::min<size_t>(1 + random() % model.layout().slack,
-                                         continuation.size() - done);
+    const size_t rows =
+        std::min<size_t>(1 + random() % model.layout().slack, continuation.size() - done);
     const size_t accepted = 1 + random() % rows;
     std::vector<int32_t> tokens(continuation.begin() + done, continuation.begin() + done + rows);
     for (size_t i = accepted; i < rows; ++i) tokens[i] = static_cast<int32_t>(random() % vocab);
@@ -259,8 +260,8 @@ INSTANTIATE_TEST_SUITE_P(Tiny, Invariance, ::testing::ValuesIn(Variants()), [](c
   return info.param.checkpoint + "_" + o.numerics + "_" + o.kernels;
 });
 
-// A product that starts its sum elsewhere when several rows are there: the mistake these tests exist
-// for. They must notice it.
+// A product that starts its sum elsewhere when several rows are there: the mistake these tests
+// exist for. They must notice it.
 void OrderDependentMatMul(ThreadPool& pool, std::span<const kernels::MatMulTask> tasks) {
   std::vector<float> row;
   for (const kernels::MatMulTask& task : tasks) {

@@ -31,7 +31,7 @@ struct Model::Parts {
             .pool = *options.pool,
             .workspace = workspace,
             .frequencies = frequencies,
-            .probe = probe};
+            .trace = {probe}};
   }
 };
 
@@ -47,9 +47,9 @@ Status CheckTokenClasses(const ModelConfig& c, const std::vector<int32_t>& class
   }
   const auto [least, most] = std::minmax_element(classes.begin(), classes.end());
   if (*least < 0 || *most + 1 != c.engram.classes) {
-    return InvalidArgument(fmt::format(
-        "the tokenizer has {} token classes, engram_compressed_vocab_size is {}", *most + 1,
-        c.engram.classes));
+    return InvalidArgument(
+        fmt::format("the tokenizer has {} token classes, engram_compressed_vocab_size is {}",
+                    *most + 1, c.engram.classes));
   }
   return Status();
 }
@@ -143,8 +143,8 @@ Status CheckInput(const ModelConfig& c, const SequenceInput& in) {
   const int64_t end = in.state->position() + count;
   if (count == 0) return InvalidArgument("a sequence was given no tokens");
   if (end > c.max_positions) {
-    return InvalidArgument(fmt::format("the sequence would have {} tokens; the context is {}", end,
-                                       c.max_positions));
+    return InvalidArgument(
+        fmt::format("the sequence would have {} tokens; the context is {}", end, c.max_positions));
   }
   for (int32_t token : in.tokens) {
     if (token < 0 || token >= c.vocab) {
@@ -153,8 +153,8 @@ Status CheckInput(const ModelConfig& c, const SequenceInput& in) {
     }
   }
   if (in.prompt_end != 0 && end > in.prompt_end) {
-    return InvalidArgument(fmt::format("a prompt chunk ends at {}, beyond the prompt's end {}", end,
-                                       in.prompt_end));
+    return InvalidArgument(
+        fmt::format("a prompt chunk ends at {}, beyond the prompt's end {}", end, in.prompt_end));
   }
   if (in.prompt_end == 0 && in.state->carry.rows > 0) {
     return InvalidArgument("cannot decode before the prompt is complete");

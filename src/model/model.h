@@ -1,8 +1,8 @@
 // DeepSeek-V4.1: one checkpoint, its forward pass over a batch of sequences, and its DSpark draft.
 //
-// The model knows rows and block tables, not requests: a batch is a list of (state, new tokens), and
-// every row's result depends on its own sequence alone (DESIGN.md "Batch invariance"). The passes
-// are written in layer order in model/forward/, to be read beside the specification.
+// The model knows rows and block tables, not requests: a batch is a list of (state, new tokens),
+// and every row's result depends on its own sequence alone (DESIGN.md "Batch invariance"). The
+// passes are written in layer order in model/forward/, to be read beside the specification.
 #ifndef KURUMA_MODEL_MODEL_H_
 #define KURUMA_MODEL_MODEL_H_
 
@@ -41,8 +41,8 @@ struct ModelOptions {
   const kernels::OpTable* ops = nullptr;  // kernels::FindOps
   ThreadPool* pool = nullptr;             // must outlive the model
   PrefillMode prefill = PrefillMode::kExact;
-  int64_t keep_tokens = 0;                // kCompact: 0 = window + 12, the released default
-  std::vector<int32_t> token_classes;     // [vocab] Engram class of each token; empty: no Engram
+  int64_t keep_tokens = 0;             // kCompact: 0 = window + 12, the released default
+  std::vector<int32_t> token_classes;  // [vocab] Engram class of each token; empty: no Engram
 };
 
 enum class LogitRows { kNone, kLast, kAll };
@@ -119,8 +119,7 @@ class Model {
 
   // Proposes draft tokens after `anchor`; states are not changed. InvalidArgument: the config has
   // no draft stages, or an anchor is out of range.
-  Status Draft(std::span<const DraftInput> inputs, const DraftChooser& choose,
-               DraftResult* result);
+  Status Draft(std::span<const DraftInput> inputs, const DraftChooser& choose, DraftResult* result);
 
  private:
   struct Parts;

@@ -12,12 +12,12 @@ namespace kuruma::model {
 // Rounding points as facts; the three modes are the combinations that exist.
 struct Numerics {
   const char* name = "release";
-  bool bf16 = true;                // activations between operators hold bfloat16 values
+  bool bf16 = true;                  // activations between operators hold bfloat16 values
   bool quantize_activations = true;  // FP8 per-32 inputs of every FP8/FP4 product
-  bool quantize_caches = true;     // FP8 windows, FP4 compressed rows and index vectors
-  bool fp8_output_lora = true;     // first output projection: FP8 in, float32 handed on
-  bool fused_swiglu = true;        // SwiGLU product is quantised from float32
-  bool index_single_round = true;  // index scores: one rounding at the end
+  bool quantize_caches = true;       // FP8 windows, FP4 compressed rows and index vectors
+  bool fp8_output_lora = true;       // first output projection: FP8 in, float32 handed on
+  bool fused_swiglu = true;          // SwiGLU product is quantised from float32
+  bool index_single_round = true;    // index scores: one rounding at the end
   kernels::Fp4Division fp4_division = kernels::Fp4Division::kReciprocal;
 };
 

@@ -24,8 +24,8 @@ std::vector<float> RopeFrequencies(int64_t rope_dim, double theta, const RopeSca
            (2 * std::log(theta));
   };
   const double low = std::max(std::floor(turns_to_dim(scaling->beta_fast)), 0.0);
-  const double high = std::min(std::ceil(turns_to_dim(scaling->beta_slow)),
-                               static_cast<double>(rope_dim - 1));
+  const double high =
+      std::min(std::ceil(turns_to_dim(scaling->beta_slow)), static_cast<double>(rope_dim - 1));
   const float width = static_cast<float>(std::max(high - low, 1e-3));
   const float factor = static_cast<float>(scaling->factor);
   for (int64_t i = 0; i < pairs; ++i) {

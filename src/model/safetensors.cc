@@ -29,10 +29,10 @@ struct DTypeEntry {
   int64_t bytes;
 };
 constexpr DTypeEntry kDTypes[] = {
-    {DType::kF32, "F32", 4},         {DType::kF16, "F16", 2},         {DType::kBf16, "BF16", 2},
-    {DType::kF8E4m3, "F8_E4M3", 1},  {DType::kF8E8m0, "F8_E8M0", 1},  {DType::kI8, "I8", 1},
-    {DType::kU8, "U8", 1},           {DType::kI32, "I32", 4},         {DType::kI64, "I64", 8},
-    {DType::kF64, "F64", 8},         {DType::kBool, "BOOL", 1},
+    {DType::kF32, "F32", 4},        {DType::kF16, "F16", 2},        {DType::kBf16, "BF16", 2},
+    {DType::kF8E4m3, "F8_E4M3", 1}, {DType::kF8E8m0, "F8_E8M0", 1}, {DType::kI8, "I8", 1},
+    {DType::kU8, "U8", 1},          {DType::kI32, "I32", 4},        {DType::kI64, "I64", 8},
+    {DType::kF64, "F64", 8},        {DType::kBool, "BOOL", 1},
 };
 
 DType DTypeFromName(std::string_view name) {
@@ -93,8 +93,9 @@ Result<TensorInfo> ParseTensor(const Json& entry, int64_t data_begin, const std:
   int64_t expected = Elements(info.shape);
   if (expected < 0 || __builtin_mul_overflow(expected, DTypeBytes(info.dtype), &expected) ||
       expected != info.bytes) {
-    return BadTensor(file, name, fmt::format("{} needs {} bytes, data_offsets span {}",
-                                             info.Describe(), expected, info.bytes));
+    return BadTensor(file, name,
+                     fmt::format("{} needs {} bytes, data_offsets span {}", info.Describe(),
+                                 expected, info.bytes));
   }
   return info;
 }
@@ -110,8 +111,8 @@ Status CheckCoverage(SafetensorsHeader* header, int64_t data_begin, const std::s
   for (const auto& [info, name] : order) {
     if (info->begin < next) return BadTensor(file, *name, "overlaps the tensor before it");
     if (info->begin > next) {
-      return BadTensor(file, *name, fmt::format("leaves a gap of {} bytes before it",
-                                                info->begin - next));
+      return BadTensor(file, *name,
+                       fmt::format("leaves a gap of {} bytes before it", info->begin - next));
     }
     if (__builtin_add_overflow(next, info->bytes, &next)) {
       return BadTensor(file, *name, "data_offsets overflow");

@@ -26,7 +26,7 @@ int64_t DTypeBytes(DType dtype);
 struct TensorInfo {
   DType dtype = DType::kOther;
   std::vector<int64_t> shape;
-  int64_t begin = 0;              // bytes from the start of the file
+  int64_t begin = 0;  // bytes from the start of the file
   int64_t bytes = 0;
   const std::byte* data = nullptr;  // null when only headers were opened; else aligned
 
@@ -37,7 +37,7 @@ struct TensorInfo {
 // One parsed header: tensors by name, sizes checked, data section covered exactly once.
 struct SafetensorsHeader {
   std::map<std::string, TensorInfo, std::less<>> tensors;
-  int64_t file_bytes = 0;         // header and data
+  int64_t file_bytes = 0;  // header and data
 };
 
 // Parses a header from the first bytes of a file. `prefix` holds at least 8 bytes plus the header
@@ -47,8 +47,8 @@ struct SafetensorsHeader {
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view prefix, int64_t file_bytes,
                                                  const std::string& name);
 
-// Whether tensor bytes are read: kHeadersOnly serves inspection of a checkpoint whose shards need not
-// be there beyond their headers; data pointers stay null.
+// Whether tensor bytes are read: kHeadersOnly serves inspection of a checkpoint whose shards need
+// not be there beyond their headers; data pointers stay null.
 enum class ReadScope { kWhole, kHeadersOnly };
 
 // One file, mapped read-only for the life of the object. The format does not promise aligned
@@ -80,7 +80,7 @@ struct TensorToWrite {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  const void* data = nullptr;     // shape x dtype bytes
+  const void* data = nullptr;  // shape x dtype bytes
 };
 
 // Writes a safetensors file with the tensors in the order given. kInvalidArgument when the file

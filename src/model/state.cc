@@ -53,9 +53,9 @@ SequenceState::SequenceState(const StateLayout& layout)
 Status SequenceState::Truncate(int64_t length) {
   const int64_t least = std::max({position() - layout_->slack, truncate_floor, int64_t{0}});
   if (length > position() || length < least || carry.rows > 0) {
-    return InvalidArgument(fmt::format(
-        "cannot roll a sequence of {} tokens back to {}; the shortest possible is {}", position(),
-        length, least));
+    return InvalidArgument(
+        fmt::format("cannot roll a sequence of {} tokens back to {}; the shortest possible is {}",
+                    position(), length, least));
   }
   tokens.resize(length);
   return Status();
@@ -82,11 +82,6 @@ float* SequenceState::TailRow(size_t source, int64_t position) {
   const int64_t slot =
       static_cast<int64_t>(source) * layout_->tail_slots + position % layout_->tail_slots;
   return tails_.data() + slot * layout_->tail_row_floats;
-}
-
-int64_t SequenceState::Bytes() const {
-  return static_cast<int64_t>(block_memory_.size()) * layout_->block_bytes +
-         static_cast<int64_t>(windows_.size() + tails_.size() * sizeof(float));
 }
 
 }  // namespace kuruma::model

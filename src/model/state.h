@@ -30,14 +30,14 @@ struct StateLayout {
   const SourceLayout& Source(int layer) const;
 
   std::vector<SourceLayout> sources;
-  int64_t block_bytes = 0;       // one block of global KV
+  int64_t block_bytes = 0;  // one block of global KV
   kernels::RowFormat window_format = kernels::RowFormat::kF32;
   int64_t window_row_bytes = 0;
-  int64_t window_slots = 0;      // rows kept per layer: window + slack
-  int64_t slack = 0;             // longest rollback in tokens
-  int64_t rings = 0;             // backbone layers + draft stages
-  int64_t tail_slots = 0;        // rows kept per compressor: largest ratio + slack
-  int64_t tail_row_floats = 0;   // kv then gate
+  int64_t window_slots = 0;     // rows kept per layer: window + slack
+  int64_t slack = 0;            // longest rollback in tokens
+  int64_t rings = 0;            // backbone layers + draft stages
+  int64_t tail_slots = 0;       // rows kept per compressor: largest ratio + slack
+  int64_t tail_row_floats = 0;  // kv then gate
 };
 
 // Streams kept between prompt chunks for the decoder half: rows at the input of the first decoder
@@ -73,12 +73,9 @@ class SequenceState {
   const std::byte* const* blocks() const { return block_table_.data(); }
   std::byte* MutableBlock(int64_t block) { return block_memory_[block].get(); }
 
-  // Bytes held now (blocks, windows, tails).
-  int64_t Bytes() const;
-
   std::vector<int32_t> tokens;
-  int64_t decoder_floor = 0;     // decoder windows never see rows before this position
-  int64_t truncate_floor = 0;    // rollback limit: end of the last prompt with skipped rows
+  int64_t decoder_floor = 0;   // decoder windows never see rows before this position
+  int64_t truncate_floor = 0;  // rollback limit: end of the last prompt with skipped rows
   Carry carry;
 
  private:

@@ -44,14 +44,11 @@ class Finder {
                   rows, cols);
   }
 
-  // Packed FP4, one scale per row and 32 columns.
-  Matrix Fp4Matrix(const std::string& prefix, int64_t rows, int64_t cols) {
-    return Scaled({prefix, DType::kI8, WeightFormat::kFp4, 1, 32}, rows, cols);
-  }
-
-  // FP8 rows with one scale per row and 32 columns.
-  Matrix Fp8Rows(const std::string& prefix, int64_t rows, int64_t cols) {
-    return Scaled({prefix, DType::kF8E4m3, WeightFormat::kFp8, 1, 32}, rows, cols);
+  // The same with one scale per row and 32 columns: packed FP4 experts, FP8 table rows.
+  Matrix RowScaledMatrix(const std::string& prefix, WeightFormat format, int64_t rows,
+                         int64_t cols) {
+    const DType dtype = format == WeightFormat::kFp4 ? DType::kI8 : DType::kF8E4m3;
+    return Scaled({prefix, dtype, format, 1, 32}, rows, cols);
   }
 
   // BF16 or F32 values as floats; empty when only headers are there.
@@ -111,8 +108,7 @@ class Finder {
     const TensorInfo* weight = Find(kind.prefix + ".weight", kind.dtype, {rows, stored_cols});
     const int64_t tile_rows = (rows + kind.block_rows - 1) / kind.block_rows;
     const int64_t tile_cols = (cols + kind.block_cols - 1) / kind.block_cols;
-    const TensorInfo* scale =
-        Find(kind.prefix + ".scale", DType::kF8E8m0, {tile_rows, tile_cols});
+    const TensorInfo* scale = Find(kind.prefix + ".scale", DType::kF8E8m0, {tile_rows, tile_cols});
     matrix.scale_stride = tile_cols;
     if (weight != nullptr) matrix.data = weight->data;
     if (scale != nullptr) matrix.scales = reinterpret_cast<const uint8_t*>(scale->data);
@@ -133,16 +129,19 @@ HcWeights FindHc(Finder& f, const std::string& prefix, const ModelConfig& c) {
 
 ExpertWeights FindExpert(Finder& f, const std::string& p, const ModelConfig& c, bool fp4) {
   const auto find = [&](const char* name, int64_t rows, int64_t cols) {
-    return fp4 ? f.Fp4Matrix(p + name, rows, cols) : f.Fp8Matrix(p + name, rows, cols);
+    return fp4 ? f.RowScaledMatrix(p + name, WeightFormat::kFp4, rows, cols)
+               : f.Fp8Matrix(p + name, rows, cols);
   };
   return {.w1 = find("w1", c.expert_inner, c.hidden),
           .w3 = find("w3", c.expert_inner, c.hidden),
           .w2 = find("w2", c.hidden, c.expert_inner)};
 }
 
-MoeWeights FindMoe(Finder& f, const std::string& p, const ModelConfig& c, int experts) {
+MoeWeights FindMoe(Finder& f, const std::string& p, const ModelConfig& c, bool draft) {
+  const int experts = draft ? c.draft.experts : c.experts;
   MoeWeights moe{.gate = f.Bf16Matrix(p + "gate.weight", experts, c.hidden),
                  .bias = f.F32(p + "gate.bias", {experts}),
+                 .top_k = draft ? c.draft.top_k : c.top_k,
                  .experts = {},
                  .shared = FindExpert(f, p + "shared_experts.", c, /*fp4=*/false)};
   for (int e = 0; e < experts && f.status().ok(); ++e) {
@@ -166,13 +165,13 @@ AttentionWeights FindAttention(Finder& f, const std::string& p, const ModelConfi
 }
 
 // Tensors that every block has, backbone or draft.
-LayerWeights FindBlock(Finder& f, const std::string& p, const ModelConfig& c, int experts) {
+LayerWeights FindBlock(Finder& f, const std::string& p, const ModelConfig& c, bool draft) {
   return {.attn_norm = f.Bf16(p + "attn_norm.weight", c.hidden),
           .ffn_norm = f.Bf16(p + "ffn_norm.weight", c.hidden),
           .hc_attn = FindHc(f, p + "hc_attn", c),
           .hc_ffn = FindHc(f, p + "hc_ffn", c),
           .attn = FindAttention(f, p + "attn.", c),
-          .moe = FindMoe(f, p + "ffn.", c, experts),
+          .moe = FindMoe(f, p + "ffn.", c, draft),
           .engram = std::nullopt};
 }
 
@@ -188,14 +187,13 @@ CompressorWeights FindCompressor(Finder& f, const std::string& p, const ModelCon
 
 IndexerWeights FindIndexer(Finder& f, const std::string& p, const ModelConfig& c) {
   return {.wq_b = f.Fp8Matrix(p + "indexer.wq_b", c.index_heads * c.index_dim, c.q_lora),
-          .weights_proj =
-              f.Bf16Matrix(p + "indexer.weights_proj.weight", c.index_heads, c.hidden)};
+          .weights_proj = f.Bf16Matrix(p + "indexer.weights_proj.weight", c.index_heads, c.hidden)};
 }
 
 EngramWeights FindEngram(Finder& f, const std::string& p, const ModelConfig& c, size_t which) {
   const EngramConfig& e = c.engram;
   EngramWeights w{
-      .table = f.Fp8Rows(p + "embed", e.table_rows[which], e.head_dim),
+      .table = f.RowScaledMatrix(p + "embed", WeightFormat::kFp8, e.table_rows[which], e.head_dim),
       .wkv = f.Fp8Matrix(p + "wkv", c.hidden * (c.streams + 1), e.rows_per_token() * e.head_dim),
       .weight = f.Floats(p + "q_weight", {c.streams, c.hidden})};
   const std::vector<float> k_weight = f.Floats(p + "k_weight", {c.streams, c.hidden});
@@ -211,7 +209,7 @@ bool Contains(const std::vector<int>& ids, int id) {
 
 LayerWeights FindLayer(Finder& f, const ModelConfig& c, int layer) {
   const std::string p = fmt::format("layers.{}.", layer);
-  LayerWeights w = FindBlock(f, p, c, c.experts);
+  LayerWeights w = FindBlock(f, p, c, /*draft=*/false);
   if (Contains(c.kv_sources, layer)) {
     w.attn.compressor = FindCompressor(f, p + "attn.", c, c.ratios[layer]);
   }
@@ -226,18 +224,17 @@ LayerWeights FindLayer(Finder& f, const ModelConfig& c, int layer) {
 DraftWeights FindDraft(Finder& f, const ModelConfig& c) {
   const int64_t targets = static_cast<int64_t>(c.draft.target_layers.size());
   const std::string last = fmt::format("mtp.{}.", c.draft.stages - 1);
-  DraftWeights w{.main_proj = f.Fp8Matrix("mtp.0.main_proj", c.hidden, targets * c.hidden),
-                 .main_norm = f.Bf16("mtp.0.main_norm.weight", c.hidden),
-                 .stages = {},
-                 .norm = f.Bf16(last + "norm.weight", c.hidden),
-                 .markov_embed = f.Bf16Matrix(last + "markov_head.embed.weight", c.vocab,
-                                              c.draft.markov_rank),
-                 .markov_head = f.Bf16Matrix(last + "markov_head.head.weight", c.vocab,
-                                             c.draft.markov_rank),
-                 .confidence = f.Bf16Matrix(last + "confidence_head.proj.weight", 1,
-                                            c.hidden + c.draft.markov_rank)};
+  DraftWeights w{
+      .main_proj = f.Fp8Matrix("mtp.0.main_proj", c.hidden, targets * c.hidden),
+      .main_norm = f.Bf16("mtp.0.main_norm.weight", c.hidden),
+      .stages = {},
+      .norm = f.Bf16(last + "norm.weight", c.hidden),
+      .markov_embed = f.Bf16Matrix(last + "markov_head.embed.weight", c.vocab, c.draft.markov_rank),
+      .markov_head = f.Bf16Matrix(last + "markov_head.head.weight", c.vocab, c.draft.markov_rank),
+      .confidence =
+          f.Bf16Matrix(last + "confidence_head.proj.weight", 1, c.hidden + c.draft.markov_rank)};
   for (int s = 0; s < c.draft.stages && f.status().ok(); ++s) {
-    w.stages.push_back(FindBlock(f, fmt::format("mtp.{}.", s), c, c.draft.experts));
+    w.stages.push_back(FindBlock(f, fmt::format("mtp.{}.", s), c, /*draft=*/true));
   }
   return w;
 }

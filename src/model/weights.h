@@ -23,10 +23,10 @@ struct HcWeights {
 };
 
 struct CompressorWeights {
-  Matrix wkv;                           // [head_dim, hidden] BF16
-  std::optional<Matrix> wgate;          // the same, ratio > 1 only
-  const uint16_t* norm = nullptr;       // [head_dim] BF16
-  Matrix index_wk;                      // [index_dim, head_dim] BF16
+  Matrix wkv;                            // [head_dim, hidden] BF16
+  std::optional<Matrix> wgate;           // the same, ratio > 1 only
+  const uint16_t* norm = nullptr;        // [head_dim] BF16
+  Matrix index_wk;                       // [index_dim, head_dim] BF16
   const uint16_t* index_norm = nullptr;  // [index_dim] BF16
 };
 
@@ -39,11 +39,11 @@ struct AttentionWeights {
   const float* sink = nullptr;  // [heads]
   Matrix wq_a;                  // [q_lora, hidden] FP8
   const uint16_t* q_norm = nullptr;
-  Matrix wq_b;                  // [heads * head_dim, q_lora] FP8
-  Matrix wkv;                   // [head_dim, hidden] FP8
+  Matrix wq_b;  // [heads * head_dim, q_lora] FP8
+  Matrix wkv;   // [head_dim, hidden] FP8
   const uint16_t* kv_norm = nullptr;
-  Matrix wo_a;                  // [o_groups * o_lora, heads * head_dim / o_groups] FP8
-  Matrix wo_b;                  // [hidden, o_groups * o_lora] FP8
+  Matrix wo_a;  // [o_groups * o_lora, heads * head_dim / o_groups] FP8
+  Matrix wo_b;  // [hidden, o_groups * o_lora] FP8
   std::optional<CompressorWeights> compressor;
   std::optional<IndexerWeights> indexer;
 };
@@ -55,8 +55,9 @@ struct ExpertWeights {
 };
 
 struct MoeWeights {
-  Matrix gate;                  // [experts, hidden] BF16
-  const float* bias = nullptr;  // [experts]; text tokens
+  Matrix gate;                         // [experts, hidden] BF16
+  const float* bias = nullptr;         // [experts]; text tokens
+  int top_k = 0;                       // routed experts per token
   std::vector<ExpertWeights> experts;  // FP4
   ExpertWeights shared;                // FP8
 };
@@ -78,13 +79,13 @@ struct LayerWeights {
 };
 
 struct DraftWeights {
-  Matrix main_proj;                   // [hidden, targets * hidden] FP8
+  Matrix main_proj;  // [hidden, targets * hidden] FP8
   const uint16_t* main_norm = nullptr;
   std::vector<LayerWeights> stages;
   const uint16_t* norm = nullptr;
-  Matrix markov_embed;                // [vocab, rank] BF16
-  Matrix markov_head;                 // [vocab, rank] BF16
-  Matrix confidence;                  // [1, hidden + rank] BF16
+  Matrix markov_embed;  // [vocab, rank] BF16
+  Matrix markov_head;   // [vocab, rank] BF16
+  Matrix confidence;    // [1, hidden + rank] BF16
 };
 
 struct ModelWeights {
@@ -95,8 +96,8 @@ struct ModelWeights {
   std::optional<DraftWeights> draft;  // when the config has draft stages
 };
 
-// Finds every tensor that `config` calls for. kNotFound / kDataLoss name file and tensor when one is
-// missing or has another dtype, shape or block size than the config says. With a headers-only
+// Finds every tensor that `config` calls for. kNotFound / kDataLoss name file and tensor when one
+// is missing or has another dtype, shape or block size than the config says. With a headers-only
 // checkpoint the checks are the same and all data pointers stay null. `checkpoint` must outlive the
 // result.
 Result<ModelWeights> LoadWeights(const Checkpoint& checkpoint, const ModelConfig& config);

@@ -117,9 +117,24 @@ class Mutator {
  private:
   // Replaces the run of value characters at or after `pos`.
   void ExchangeValue(std::string* text, size_t pos) {
-    static const std::vector<std::string> values{
-        "0", "-1", "1", "2", "31", "64", "1e300", "0.5", "4294967296", "9223372036854775807",
-        "18446744073709551615", "null", "true", "[]", "{}", "\"F32\"", "\"BF16\"", "[[[]]]"};
+    static const std::vector<std::string> values{"0",
+                                                 "-1",
+                                                 "1",
+                                                 "2",
+                                                 "31",
+                                                 "64",
+                                                 "1e300",
+                                                 "0.5",
+                                                 "4294967296",
+                                                 "9223372036854775807",
+                                                 "18446744073709551615",
+                                                 "null",
+                                                 "true",
+                                                 "[]",
+                                                 "{}",
+                                                 "\"F32\"",
+                                                 "\"BF16\"",
+                                                 "[[[]]]"};
     const size_t begin = text->find_first_of("0123456789", pos);
     if (begin == std::string::npos) return;
     const size_t end = text->find_first_not_of("0123456789", begin);

@@ -186,7 +186,7 @@ class Shared:
 
 def _top_mask(scores, k):
     """Mask of the k largest along the last axis, lower index first among equals; never -inf ones."""
-    order = scores.sort(-1, descending=True, stable=True).indices[..., :k]
+    order = scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
     mask = torch.zeros(scores.shape, dtype=torch.bool).scatter_(-1, order, True)
     return mask & (scores > -math.inf)
 

@@ -119,7 +119,6 @@ void PackRow(LaneOrder order, const float* x, int64_t cols, float* out) {
 // group, zero filled. Quantised rows have no partial group.
 
 struct DecodeF32 {
-  static constexpr WeightFormat kFormat = WeightFormat::kF32;
   static constexpr int64_t kGroupBytes = 128;
   KURUMA_INLINE static void Group(const Tile& t, int64_t r, int64_t g, F32x8* w) {
     const uint8_t* p = t.data + r * t.row_bytes + g * kGroupBytes;
@@ -136,7 +135,6 @@ struct DecodeF32 {
 };
 
 struct DecodeBf16 {
-  static constexpr WeightFormat kFormat = WeightFormat::kBf16;
   static constexpr int64_t kGroupBytes = 64;
   KURUMA_INLINE static void Widen(const uint8_t* p, F32x8* w) {
     KURUMA_UNROLL
@@ -154,22 +152,34 @@ struct DecodeBf16 {
 };
 
 // A code s eeee mmm placed at sign, exponent bit 26 and below is the value times 2^-120, subnormal
-// codes included; one exact product with 2^(scale + 120) finishes. Lane i of vector j is column
-// 4 i + j.
-struct DecodeFp8 {
-  static constexpr WeightFormat kFormat = WeightFormat::kFp8;
+// codes included. Order: lane i of the four vectors is column 4 i, 4 i + 1, 4 i + 2, 4 i + 3.
+// This decoder leaves the factor 2^(scale + 120) to the activations (ScalePanel).
+struct DecodeFp8Bits {
   static constexpr int64_t kGroupBytes = 32;
   KURUMA_INLINE static void Group(const Tile& t, int64_t r, int64_t g, F32x8* w) {
-    const F32x8 scale = Scale(kFp8Scales, t.scales[r * t.scale_step + g]);
     const I32x8 codes = LoadInt(t.data + r * t.row_bytes + g * kGroupBytes);
     const I32x8 keep = SetInt(static_cast<int32_t>(0x87F087F0u));
     const I32x8 upper = SetInt(static_cast<int32_t>(0xFFFF0000u));
     const I32x8 odd = And(ShiftRightSigned16<4>(codes), keep);
     const I32x8 even = And(ShiftRightSigned16<4>(ShiftLeft16<8>(codes)), keep);
-    w[0] = Mul(Floats(ShiftLeft<16>(even)), scale);
-    w[1] = Mul(Floats(ShiftLeft<16>(odd)), scale);
-    w[2] = Mul(Floats(And(even, upper)), scale);
-    w[3] = Mul(Floats(And(odd, upper)), scale);
+    w[0] = Floats(ShiftLeft<16>(even));
+    w[1] = Floats(ShiftLeft<16>(odd));
+    w[2] = Floats(And(even, upper));
+    w[3] = Floats(And(odd, upper));
+  }
+  KURUMA_INLINE static void Tail(const Tile& t, int64_t r, int64_t g, F32x8* w) {
+    Group(t, r, g, w);
+  }
+};
+
+// The same with the factor applied: one exact product per vector.
+struct DecodeFp8 {
+  static constexpr int64_t kGroupBytes = 32;
+  KURUMA_INLINE static void Group(const Tile& t, int64_t r, int64_t g, F32x8* w) {
+    const F32x8 scale = Scale(kFp8Scales, t.scales[r * t.scale_step + g]);
+    DecodeFp8Bits::Group(t, r, g, w);
+    KURUMA_UNROLL
+    for (int j = 0; j < 4; ++j) w[j] = Mul(w[j], scale);
   }
   KURUMA_INLINE static void Tail(const Tile& t, int64_t r, int64_t g, F32x8* w) {
     Group(t, r, g, w);
@@ -178,7 +188,6 @@ struct DecodeFp8 {
 
 // Lane order of ExpandFp4 (simd-*-inl.h). A group's scale selects the table of its values.
 struct DecodeFp4 {
-  static constexpr WeightFormat kFormat = WeightFormat::kFp4;
   static constexpr int64_t kGroupBytes = 16;
   KURUMA_INLINE static void Group(const Tile& t, int64_t r, int64_t g, F32x8* w) {
     const uint8_t* halves = kFp4.halves[t.scales[r * t.scale_step + g]];

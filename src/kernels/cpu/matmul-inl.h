@@ -3,6 +3,7 @@
 #ifndef KURUMA_KERNELS_CPU_MATMUL_INL_H_
 #define KURUMA_KERNELS_CPU_MATMUL_INL_H_
 
+#include <bit>
 #include <span>
 
 #include "kernels/cpu/scratch-inl.h"
@@ -30,6 +31,7 @@ struct PackedRows {
   int64_t cols = 0;
   LaneOrder order = LaneOrder::kNatural;
   Panel panel;
+  float largest = 0;  // magnitude in FP8 panels
 
   void Pack(Scratch& scratch, LaneOrder wanted, const ConstRows& x) {
     if (source == x.data && source_stride == x.stride && rows == x.rows && cols == x.cols &&
@@ -45,6 +47,14 @@ struct PackedRows {
     cols = x.cols;
     order = wanted;
     panel = {out, stride};
+    if (order != LaneOrder::kFp8) return;
+    F32x8 most = Zero();
+    for (int64_t i = 0; i < x.rows * stride; i += 8) {
+      if (i % stride < stride - kPanelPad) {
+        most = Max(Floats(And(Bits(Load(out + i)), SetInt(0x7FFFFFFF))), most);
+      }
+    }
+    largest = ReduceMax(most);
   }
 };
 
@@ -82,17 +92,48 @@ KURUMA_INLINE int64_t TileRows(const Matrix& w, int64_t row, int64_t end, int64_
   return count;
 }
 
-// Whether every scale of an FP8 tile is in the range of the fast decoder. Larger scales mean
-// weights beyond 57344; they are decoded one by one.
-bool FastScales(const Tile& tile) {
+// Smallest and largest scale byte of a tile.
+struct ScaleRange {
+  uint8_t low = 255;
+  uint8_t high = 0;
+
+  // Within reach of DecodeFp8. Larger scales mean weights beyond 57344; DequantizeRow has them.
+  bool fast() const { return high <= kFp8MaxScaleByte; }
+  // Whether activations up to `largest` times 2^(byte - 127 + 120) are exact: no power below 1 and
+  // no result beyond float32. Ordinary weights (scales near 2^-10) leave room to 2^17.
+  bool fits(float largest) const {
+    if (low < 7 || !fast()) return false;
+    return largest <= std::bit_cast<float>((261u - high) << 23);
+  }
+};
+
+ScaleRange FindScaleRange(const Tile& tile) {
+  ScaleRange range;
   const int64_t scale_rows = tile.scale_step == 0 ? 1 : tile.rows;
-  uint8_t most = 0;
   for (int64_t r = 0; r < scale_rows; ++r) {
     for (int64_t g = 0; g < Groups(tile.cols); ++g) {
-      most = Greater(most, tile.scales[r * tile.scale_step + g]);
+      const uint8_t byte = tile.scales[r * tile.scale_step + g];
+      range.low = Lesser(range.low, byte);
+      range.high = Greater(range.high, byte);
     }
   }
-  return most <= kFp8MaxScaleByte;
+  return range;
+}
+
+// Groups [begin, end) of the panel times the FP8 factors of the tile's only scale row.
+Panel ScalePanel(const Panel& x, int64_t rows, const uint8_t* scales, int64_t begin, int64_t end) {
+  const int64_t stride = (end - begin) * kGroup + kPanelPad;
+  float* out = ThreadScratch().scaled.Get(rows * stride);
+  for (int64_t m = 0; m < rows; ++m) {
+    const float* from = x.x + m * x.stride + begin * kGroup;
+    float* to = out + m * stride;
+    for (int64_t g = begin; g < end; ++g, from += kGroup, to += kGroup) {
+      const F32x8 scale = Scale(kFp8Scales, scales[g]);
+      KURUMA_UNROLL
+      for (int j = 0; j < 4; ++j) Store(to + 8 * j, Mul(Load(from + 8 * j), scale));
+    }
+  }
+  return {out - begin * kGroup, stride};
 }
 
 template <class Decoder, int R, int M>
@@ -107,30 +148,38 @@ void DirectRows(const Tile& tile, int64_t begin, int64_t end, const Panel& x, co
 }
 
 template <class Decoder>
-void DirectTile(const Tile& tile, int64_t rows, const Panel& x, const Sums& sums) {
+void DirectChunk(const Tile& tile, int64_t begin, int64_t end, int64_t rows, const Panel& x,
+                 const Sums& sums) {
+  switch (rows) {
+    case 1:
+      return DirectRows<Decoder, 4, 1>(tile, begin, end, x, sums);
+    case 2:
+      return DirectRows<Decoder, 4, 2>(tile, begin, end, x, sums);
+    case 3:
+      return DirectRows<Decoder, 2, 3>(tile, begin, end, x, sums);
+    case 4:
+      return DirectRows<Decoder, 2, 4>(tile, begin, end, x, sums);
+    case 5:
+      return DirectRows<Decoder, 2, 5>(tile, begin, end, x, sums);
+    default:
+      return DirectRows<Decoder, 1, 6>(tile, begin, end, x, sums);
+  }
+}
+
+// `scale_panel`: FP8 weights that leave their scales to the activations.
+template <class Decoder>
+void DirectTile(const Tile& tile, int64_t rows, const Panel& x, bool scale_panel,
+                const Sums& sums) {
   const int64_t groups = Groups(tile.cols);
   const int64_t chunks = (groups * kGroup * rows + kDirectFloats - 1) / kDirectFloats;
   for (int64_t c = 0; c < chunks; ++c) {
     const int64_t begin = groups * c / chunks;
     const int64_t end = groups * (c + 1) / chunks;
-    switch (rows) {
-      case 1:
-        DirectRows<Decoder, 4, 1>(tile, begin, end, x, sums);
-        break;
-      case 2:
-        DirectRows<Decoder, 4, 2>(tile, begin, end, x, sums);
-        break;
-      case 3:
-        DirectRows<Decoder, 2, 3>(tile, begin, end, x, sums);
-        break;
-      case 4:
-        DirectRows<Decoder, 2, 4>(tile, begin, end, x, sums);
-        break;
-      case 5:
-        DirectRows<Decoder, 2, 5>(tile, begin, end, x, sums);
-        break;
-      default:
-        DirectRows<Decoder, 1, 6>(tile, begin, end, x, sums);
+    if (scale_panel) {
+      const Panel scaled = ScalePanel(x, rows, tile.scales, begin, end);
+      DirectChunk<DecodeFp8Bits>(tile, begin, end, rows, scaled, sums);
+    } else {
+      DirectChunk<Decoder>(tile, begin, end, rows, x, sums);
     }
   }
 }
@@ -207,9 +256,10 @@ void StoreTile(const Sums& sums, int64_t tile_rows, int64_t first, bool round, c
 
 // Output rows [begin, end) of a task for at most kPanelMax activation rows.
 template <class Decoder>
-void MultiplyRows(const MatMulTask& task, int64_t begin, int64_t end, const Panel& x,
+void MultiplyRows(const MatMulTask& task, int64_t begin, int64_t end, const PackedRows& packed,
                   const Rows& y) {
   Scratch& scratch = ThreadScratch();
+  const bool fp8 = task.weight.format == WeightFormat::kFp8;
   const bool direct = y.rows <= kDirectMax;
   const int64_t most = direct ? kDirectTile : kPanelTile;
   Sums sums;
@@ -218,12 +268,14 @@ void MultiplyRows(const MatMulTask& task, int64_t begin, int64_t end, const Pane
   for (int64_t row = begin; row < end;) {
     const int64_t count = TileRows(task.weight, row, end, most);
     const Tile tile = MakeTile(scratch, task.weight, row, count);
-    const bool fast = task.weight.format != WeightFormat::kFp8 || FastScales(tile);
+    const ScaleRange range = fp8 ? FindScaleRange(tile) : ScaleRange();
+    const bool fast = !fp8 || range.fast();
     for (int64_t i = 0; i < y.rows * most; ++i) sums.acc[i] = Zero();
     if (direct && fast) {
-      DirectTile<Decoder>(tile, y.rows, x, sums);
+      const bool scale_panel = fp8 && tile.scale_step == 0 && range.fits(packed.largest);
+      DirectTile<Decoder>(tile, y.rows, packed.panel, scale_panel, sums);
     } else {
-      PanelTile<Decoder>(task.weight, row, tile, fast, y.rows, x, sums);
+      PanelTile<Decoder>(task.weight, row, tile, fast, y.rows, packed.panel, sums);
     }
     StoreTile(sums, count, row, task.round_bf16, y);
     row += count;
@@ -239,16 +291,16 @@ void MultiplyTask(const MatMulTask& task, int64_t begin, int64_t end, PackedRows
     const Rows y = task.y.Slice(from, count);
     switch (task.weight.format) {
       case WeightFormat::kF32:
-        MultiplyRows<DecodeF32>(task, begin, end, packed.panel, y);
+        MultiplyRows<DecodeF32>(task, begin, end, packed, y);
         break;
       case WeightFormat::kBf16:
-        MultiplyRows<DecodeBf16>(task, begin, end, packed.panel, y);
+        MultiplyRows<DecodeBf16>(task, begin, end, packed, y);
         break;
       case WeightFormat::kFp8:
-        MultiplyRows<DecodeFp8>(task, begin, end, packed.panel, y);
+        MultiplyRows<DecodeFp8>(task, begin, end, packed, y);
         break;
       case WeightFormat::kFp4:
-        MultiplyRows<DecodeFp4>(task, begin, end, packed.panel, y);
+        MultiplyRows<DecodeFp4>(task, begin, end, packed, y);
         break;
     }
   }

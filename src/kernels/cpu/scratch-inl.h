@@ -38,6 +38,7 @@ class Buffer {
 // What one thread holds between calls; members are named for their users.
 struct Scratch {
   Buffer panel;     // matmul: activations in lane order
+  Buffer scaled;    // matmul: a chunk of the panel times FP8 scales
   Buffer weights;   // matmul: expanded weight tile; attention, index: expanded rows
   Buffer sums;      // matmul: accumulators of a tile
   Buffer scales;    // matmul: scale bytes at 32-column steps

@@ -21,8 +21,8 @@ void MatMul(ThreadPool& pool, std::span<const MatMulTask> tasks) {
       for (int64_t n = begin; n < end; ++n) {
         DequantizeRow(task.weight, n, row.data());
         for (int64_t m = 0; m < task.x.rows; ++m) {
-          task.y.row(m)[n] = Round(Dot(task.x.row(m), row.data(), task.weight.cols),
-                                   task.round_bf16);
+          task.y.row(m)[n] =
+              Round(Dot(task.x.row(m), row.data(), task.weight.cols), task.round_bf16);
         }
       }
     });

@@ -123,8 +123,8 @@ void Engram(ThreadPool& pool, const EngramSpec& spec, ConstRows kv, Rows streams
           z += static_cast<double>(x[c]) * spec.weight[i * d + c] * key[c];
         }
         const double size = static_cast<double>(d);
-        z *= 1 / std::sqrt(xx / size + spec.eps) / std::sqrt(kk / size + spec.eps) /
-             std::sqrt(size);
+        z *=
+            1 / std::sqrt(xx / size + spec.eps) / std::sqrt(kk / size + spec.eps) / std::sqrt(size);
         const double root = std::sqrt(std::max(std::fabs(z), 1e-6));
         const double gate = Sigmoid(std::copysign(root, z));
         gates.row(r)[i] = static_cast<float>(gate);

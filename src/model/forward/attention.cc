@@ -85,7 +85,10 @@ void AttendAndProject(const Context& ctx, const AttentionInput& in, const Batch&
   std::vector<kernels::AttentionQuery> queries(batch.rows());
   for (const Segment& s : batch.segments) {
     for (int64_t r = s.begin; r < s.begin + s.rows; ++r) {
-      queries[r] = {.q = q.row(r), .out = o.row(r), .window = (*in.windows)[r], .picks = {},
+      queries[r] = {.q = q.row(r),
+                    .out = o.row(r),
+                    .window = (*in.windows)[r],
+                    .picks = {},
                     .blocks = nullptr};
       if (in.entries == nullptr) continue;
       queries[r].picks = batch.picks[r];
@@ -93,8 +96,8 @@ void AttendAndProject(const Context& ctx, const AttentionInput& in, const Batch&
     }
   }
   ctx.ops.attention(ctx.pool, spec, queries);
-  ctx.Trace("q", in.layer, q);
-  ctx.Trace("attn_heads", in.layer, o);
+  ctx.trace.Values("q", in.layer, q);
+  ctx.trace.Values("attn_heads", in.layer, o);
   ctx.Rotate(batch, in.kind, heads, /*inverse=*/true, o);
   ProjectOutput(ctx, *in.weights, o, y);
 }

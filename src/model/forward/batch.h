@@ -14,7 +14,7 @@ namespace kuruma::model {
 
 // Consecutive rows of one sequence: row begin + i is position first_position + i.
 struct Segment {
-  size_t input = 0;               // number of the SequenceInput / DraftInput
+  size_t input = 0;  // number of the SequenceInput / DraftInput
   SequenceState* state = nullptr;
   int64_t begin = 0;
   int64_t rows = 0;
@@ -30,7 +30,9 @@ struct OwnedRows {
     cols = new_cols;
     data.resize(rows * new_cols);
   }
-  Rows view() { return {data.data(), cols == 0 ? 0 : static_cast<int64_t>(data.size()) / cols, cols}; }
+  Rows view() {
+    return {data.data(), cols == 0 ? 0 : static_cast<int64_t>(data.size()) / cols, cols};
+  }
 };
 
 struct Batch {

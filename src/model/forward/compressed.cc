@@ -101,7 +101,7 @@ void Compress(const Context& ctx, int layer, const Batch& batch, ConstRows u) {
   }
   if (count == 0) return;
   ctx.Norm(latent, w.norm);
-  ctx.Trace("latent", layer, latent);
+  ctx.trace.Values("latent", layer, latent);
   Rows keys = ctx.workspace.Take(count, ctx.config.index_dim);  // from the latent before rotation
   ctx.MatMul({ctx.Linear(latent, w.index_wk, keys)});
   ctx.Norm(keys, w.index_norm);
@@ -161,9 +161,8 @@ void SelectRow(const Context& ctx, int layer, int64_t row, std::span<const float
         kernels::BuildCandidatePool(scores, c.candidate_block_size, c.candidate_blocks);
   }
   const bool restricted = c.candidate_source >= 0 && layer > c.candidate_source;
-  batch->picks[row] = restricted
-                          ? kernels::SelectTopK(batch->pools[row].Mask(scores), c.index_topk)
-                          : kernels::SelectTopK(scores, c.index_topk);
+  batch->picks[row] = restricted ? kernels::SelectTopK(batch->pools[row].Mask(scores), c.index_topk)
+                                 : kernels::SelectTopK(scores, c.index_topk);
 }
 
 }  // namespace
@@ -176,7 +175,7 @@ void Select(const Context& ctx, int layer, const Queries& queries, ConstRows u, 
   if (layer == c.candidate_source) batch->pools.resize(batch->rows());
   std::vector<const std::byte* const*> blocks(batch->rows());
   std::vector<int64_t> visible(batch->rows());
-  bool any = ctx.tracing();
+  bool any = ctx.trace.on();
   for (const Segment& s : batch->segments) {
     for (int64_t r = s.begin; r < s.begin + s.rows; ++r) {
       blocks[r] = s.state->blocks();
@@ -202,8 +201,8 @@ void Select(const Context& ctx, int layer, const Queries& queries, ConstRows u, 
       floats += visible[end];
       Rows scores = ctx.workspace.Take(1, visible[end]);
       if (any) {
-        slice.push_back({index.q.row(end), index.weights.row(end), scores.data, visible[end],
-                         blocks[end]});
+        slice.push_back(
+            {index.q.row(end), index.weights.row(end), scores.data, visible[end], blocks[end]});
       } else {
         std::fill_n(scores.data, visible[end], 0.0f);
         slice.push_back({nullptr, nullptr, scores.data, visible[end], blocks[end]});
@@ -217,8 +216,8 @@ void Select(const Context& ctx, int layer, const Queries& queries, ConstRows u, 
       }
     });
     for (int64_t r = begin; r < end; ++r) {
-      ctx.TraceIds("index_picks", layer, r, batch->picks[r]);
-      ctx.Trace("index_scores", layer, {slice[r - begin].scores, 1, visible[r]});
+      ctx.trace.Ids("index_picks", layer, r, batch->picks[r]);
+      ctx.trace.Values("index_scores", layer, {slice[r - begin].scores, 1, visible[r]});
     }
     begin = end;
   }

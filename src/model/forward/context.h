@@ -20,6 +20,19 @@ namespace kuruma::model {
 // compressed kind for everything they rotate.
 enum class RopeKind { kWindow = 0, kCompressed = 1 };
 
+// Reports intermediates to a probe, if there is one.
+struct Tracer {
+  const ForwardProbe* probe = nullptr;
+
+  bool on() const { return probe != nullptr && probe->values; }
+  void Values(std::string_view name, int layer, ConstRows values) const {
+    if (on()) probe->values(name, layer, values);
+  }
+  void Ids(std::string_view name, int layer, int64_t row, std::span<const int32_t> ids) const {
+    if (probe != nullptr && probe->ids) probe->ids(name, layer, row, ids);
+  }
+};
+
 struct Context {
   const ModelConfig& config;
   const ModelWeights& weights;
@@ -29,7 +42,7 @@ struct Context {
   ThreadPool& pool;
   Workspace& workspace;
   const std::vector<float>* frequencies = nullptr;  // [2], by RopeKind
-  const ForwardProbe* probe = nullptr;
+  Tracer trace;
 
   RopeKind Kind(int layer) const {
     return config.ratios[layer] > 0 ? RopeKind::kCompressed : RopeKind::kWindow;
@@ -54,15 +67,6 @@ struct Context {
 
   // u = norm(sum_i pre[i] * streams[i]), in scratch memory.
   Rows CollapseAndNorm(ConstRows streams, ConstRows pre, const uint16_t* norm) const;
-
-  void Trace(std::string_view name, int layer, ConstRows values) const {
-    if (probe != nullptr && probe->values) probe->values(name, layer, values);
-  }
-  void TraceIds(std::string_view name, int layer, int64_t row,
-                std::span<const int32_t> ids) const {
-    if (probe != nullptr && probe->ids) probe->ids(name, layer, row, ids);
-  }
-  bool tracing() const { return probe != nullptr && probe->values; }
 };
 
 // Rows a query may attend in the sliding window, as pointers to stored rows, per batch row.
@@ -87,9 +91,9 @@ WindowChunk MakeWindowRows(const Context& ctx, const AttentionWeights& w, RopeKi
 void CommitWindowRows(const Context& ctx, const WindowChunk& chunk, int64_t ring);
 
 struct Queries {
-  Rows low;            // [rows, q_lora], normed; the indexer reads it too
+  Rows low;  // [rows, q_lora], normed; the indexer reads it too
   ConstRows low_quantized;
-  Rows q;              // [rows, heads * head_dim], rotated
+  Rows q;  // [rows, heads * head_dim], rotated
 };
 Queries MakeQueries(const Context& ctx, const AttentionWeights& w, RopeKind kind,
                     const Batch& batch, ConstRows u);
@@ -118,8 +122,7 @@ void Select(const Context& ctx, int layer, const Queries& queries, ConstRows u, 
 // forward/feed_forward.cc ----------------------------------------------------------------------
 
 // Mixture of experts with its shared expert; y [rows, hidden].
-void MixtureOfExperts(const Context& ctx, const MoeWeights& w, int top_k, int layer, ConstRows u,
-                      Rows y);
+void MixtureOfExperts(const Context& ctx, const MoeWeights& w, int layer, ConstRows u, Rows y);
 
 // Adds the Engram of `layer` to the streams of all rows. `token_classes` [vocab].
 void ApplyEngram(const Context& ctx, int layer, const EngramHash& hash,
@@ -130,13 +133,14 @@ void ApplyEngram(const Context& ctx, int layer, const EngramHash& hash,
 // Angles of batch.positions for both rotation tables.
 void FillAngles(const Context& ctx, Batch* batch);
 
-// Coefficients of one hyper-connection site from the streams before its sublayer, in scratch memory.
+// Coefficients of one hyper-connection site from the streams before its sublayer, in scratch
+// memory.
 kernels::HcMix MixCoefficients(const Context& ctx, const HcWeights& w, ConstRows streams);
 
 // Second half of a block: coefficients, collapse with the attention site's pre, experts, expand;
 // leaves the FFN site's pre in batch->pre.
-void FeedForwardHalf(const Context& ctx, const LayerWeights& w, int top_k, int layer,
-                     ConstRows attention_pre, Batch* batch);
+void FeedForwardHalf(const Context& ctx, const LayerWeights& w, int layer, ConstRows attention_pre,
+                     Batch* batch);
 
 }  // namespace kuruma::model
 

@@ -61,11 +61,14 @@ void Stage(const Context& ctx, std::span<const DraftInput> inputs, int stage, Ba
   const WindowLists windows = BlockWindows(ctx, inputs, ring, chunk, *batch);
   Rows y = ctx.workspace.Take(batch->rows(), ctx.config.hidden);
   AttendAndProject(ctx,
-                   {.weights = &w.attn, .kind = RopeKind::kWindow, .layer = ring,
-                    .entries = nullptr, .windows = &windows},
+                   {.weights = &w.attn,
+                    .kind = RopeKind::kWindow,
+                    .layer = ring,
+                    .entries = nullptr,
+                    .windows = &windows},
                    *batch, queries.q, y);
   ctx.ops.hc_expand(ctx.pool, y, mix, ctx.numerics.bf16, streams);
-  FeedForwardHalf(ctx, w, ctx.config.draft.top_k, ring, mix.pre, batch);
+  FeedForwardHalf(ctx, w, ring, mix.pre, batch);
 }
 
 // Adds the Markov bias of the token before each draft, left to right, and chooses the drafts.

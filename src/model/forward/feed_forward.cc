@@ -55,8 +55,8 @@ class ExpertProducts {
           ctx_.Linear(x.Slice(begin, rows), w_.experts[e].*member, y.Slice(begin, rows)));
     }
     const int64_t gathered = a_.first.back();
-    tasks_.push_back(ctx_.Linear(x.Slice(gathered, tokens_), w_.shared.*member,
-                                 y.Slice(gathered, tokens_)));
+    tasks_.push_back(
+        ctx_.Linear(x.Slice(gathered, tokens_), w_.shared.*member, y.Slice(gathered, tokens_)));
   }
 
   void Run() { ctx_.ops.matmul(ctx_.pool, tasks_); }
@@ -69,29 +69,29 @@ class ExpertProducts {
   std::vector<kernels::MatMulTask> tasks_;
 };
 
-kernels::RouterResult Route(const Context& ctx, const MoeWeights& w, int top_k, ConstRows u,
+kernels::RouterResult Route(const Context& ctx, const MoeWeights& w, ConstRows u,
                             std::vector<int32_t>* ids) {
-  ids->resize(u.rows * top_k);
-  kernels::RouterResult routed{.ids = {ids->data(), u.rows, top_k},
-                               .weights = ctx.workspace.Take(u.rows, top_k),
+  ids->resize(u.rows * w.top_k);
+  kernels::RouterResult routed{.ids = {ids->data(), u.rows, w.top_k},
+                               .weights = ctx.workspace.Take(u.rows, w.top_k),
                                .biased_scores = {}};
-  if (ctx.tracing()) routed.biased_scores = ctx.workspace.Take(u.rows, w.gate.rows);
-  ctx.ops.route(ctx.pool,
-                {.gate = w.gate, .bias = w.bias, .top_k = top_k, .scale = ctx.config.routed_scale},
-                u, routed);
+  if (ctx.trace.on()) routed.biased_scores = ctx.workspace.Take(u.rows, w.gate.rows);
+  ctx.ops.route(
+      ctx.pool,
+      {.gate = w.gate, .bias = w.bias, .top_k = w.top_k, .scale = ctx.config.routed_scale}, u,
+      routed);
   return routed;
 }
 
 }  // namespace
 
-void MixtureOfExperts(const Context& ctx, const MoeWeights& w, int top_k, int layer, ConstRows u,
-                      Rows y) {
+void MixtureOfExperts(const Context& ctx, const MoeWeights& w, int layer, ConstRows u, Rows y) {
   const Workspace::Scope scope(ctx.workspace);
   const int64_t n = u.rows, inner = ctx.config.expert_inner, hidden = ctx.config.hidden;
   std::vector<int32_t> ids;
-  const kernels::RouterResult routed = Route(ctx, w, top_k, u, &ids);
+  const kernels::RouterResult routed = Route(ctx, w, u, &ids);
   Assignment a = GroupByExpert(routed, w.gate.rows);
-  const int64_t gathered = n * top_k;
+  const int64_t gathered = n * w.top_k;
   const ConstRows quantized = ctx.Quantized(u);
   Rows x = ctx.workspace.Take(gathered + n, hidden);
   ctx.pool.ParallelFor(gathered + n, 16, [&](int64_t begin, int64_t end, int) {
@@ -114,13 +114,13 @@ void MixtureOfExperts(const Context& ctx, const MoeWeights& w, int top_k, int la
   ExpertProducts down_products(ctx, w, a, n);
   down_products.Add(&ExpertWeights::w2, ctx.Quantized(gate), parts);
   down_products.Run();
-  ctx.ops.sum_experts(ctx.pool, parts, {a.rows_of.data(), n, top_k}, parts.Slice(gathered, n),
+  ctx.ops.sum_experts(ctx.pool, parts, {a.rows_of.data(), n, w.top_k}, parts.Slice(gathered, n),
                       ctx.numerics.bf16, y);
   for (int64_t r = 0; r < n; ++r) {
-    ctx.TraceIds("expert_ids", layer, r, {routed.ids.row(r), static_cast<size_t>(top_k)});
+    ctx.trace.Ids("expert_ids", layer, r, {routed.ids.row(r), static_cast<size_t>(w.top_k)});
   }
-  ctx.Trace("expert_weights", layer, routed.weights);
-  ctx.Trace("expert_scores", layer, routed.biased_scores);
+  ctx.trace.Values("expert_weights", layer, routed.weights);
+  ctx.trace.Values("expert_scores", layer, routed.biased_scores);
 }
 
 void ApplyEngram(const Context& ctx, int layer, const EngramHash& hash,
@@ -157,7 +157,7 @@ void ApplyEngram(const Context& ctx, int layer, const EngramHash& hash,
                   .eps = c.norm_eps,
                   .round_bf16 = ctx.numerics.bf16},
                  kv, batch->streams.view(), gates);
-  ctx.Trace("engram_gate", layer, gates);
+  ctx.trace.Values("engram_gate", layer, gates);
 }
 
 }  // namespace kuruma::model

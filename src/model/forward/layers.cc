@@ -19,8 +19,7 @@ void Context::Norm(Rows x, const uint16_t* weight) const {
   ops.rms_norm(pool, x, weight, {config.norm_eps, numerics.bf16}, x);
 }
 
-void Context::Rotate(const Batch& batch, RopeKind kind, int64_t heads, bool inverse,
-                     Rows x) const {
+void Context::Rotate(const Batch& batch, RopeKind kind, int64_t heads, bool inverse, Rows x) const {
   const int k = static_cast<int>(kind);
   const auto angles = [&](const OwnedRows& m) {
     return ConstRows(m.data.data(), batch.rows(), m.cols);
@@ -69,21 +68,21 @@ kernels::HcMix MixCoefficients(const Context& ctx, const HcWeights& w, ConstRows
   return mix;
 }
 
-void FeedForwardHalf(const Context& ctx, const LayerWeights& w, int top_k, int layer,
-                     ConstRows attention_pre, Batch* batch) {
+void FeedForwardHalf(const Context& ctx, const LayerWeights& w, int layer, ConstRows attention_pre,
+                     Batch* batch) {
   const Workspace::Scope scope(ctx.workspace);
   Rows streams = batch->streams.view();
   const kernels::HcMix mix = MixCoefficients(ctx, w.hc_ffn, streams);
   const Rows u = ctx.CollapseAndNorm(streams, attention_pre, w.ffn_norm);
   Rows y = ctx.workspace.Take(batch->rows(), ctx.config.hidden);
-  MixtureOfExperts(ctx, w.moe, top_k, layer, u, y);
+  MixtureOfExperts(ctx, w.moe, layer, u, y);
   ctx.ops.hc_expand(ctx.pool, y, mix, ctx.numerics.bf16, streams);
   std::copy_n(mix.pre.data, mix.pre.rows * mix.pre.cols, batch->pre.data.data());
-  ctx.Trace("ffn_pre", layer, mix.pre);
-  ctx.Trace("ffn_post", layer, mix.post);
-  ctx.Trace("ffn_comb", layer, mix.comb);
-  ctx.Trace("ffn_in", layer, u);
-  ctx.Trace("ffn_out", layer, y);
+  ctx.trace.Values("ffn_pre", layer, mix.pre);
+  ctx.trace.Values("ffn_post", layer, mix.post);
+  ctx.trace.Values("ffn_comb", layer, mix.comb);
+  ctx.trace.Values("ffn_in", layer, u);
+  ctx.trace.Values("ffn_out", layer, y);
 }
 
 }  // namespace kuruma::model

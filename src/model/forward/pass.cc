@@ -79,7 +79,7 @@ Batch Pass::Embed() const {
     }
   }
   FillAngles(ctx_, &batch);
-  ctx_.Trace("embed", -1, batch.streams.view().Columns(0, hidden));
+  ctx_.trace.Values("embed", -1, batch.streams.view().Columns(0, hidden));
   return batch;
 }
 
@@ -89,10 +89,10 @@ void Pass::EnterLayer(int layer, Batch* batch) const {
   if (which != ids.end()) {
     ApplyEngram(ctx_, layer, hashes_[which - ids.begin()], token_classes_, batch);
   }
-  if (ctx_.probe != nullptr && ctx_.probe->layer_input) {
-    ctx_.probe->layer_input(layer, batch->streams.view(), batch->pre.view());
+  if (ctx_.trace.probe != nullptr && ctx_.trace.probe->layer_input) {
+    ctx_.trace.probe->layer_input(layer, batch->streams.view(), batch->pre.view());
   }
-  ctx_.Trace("streams_in", layer, batch->streams.view());
+  ctx_.trace.Values("streams_in", layer, batch->streams.view());
 }
 
 WindowLists Pass::Windows(int layer, const WindowChunk& chunk, const Batch& batch) const {
@@ -121,14 +121,14 @@ void Pass::Layer(int layer, bool compress, const std::vector<int64_t>* keep_from
   const RopeKind kind = ctx_.Kind(layer);
   Rows u = ctx_.CollapseAndNorm(batch->streams.view(), batch->pre.view(), w.attn_norm);
   const WindowChunk chunk = MakeWindowRows(ctx_, w.attn, kind, *batch, u);
-  ctx_.Trace("attn_in", layer, u);
+  ctx_.trace.Values("attn_in", layer, u);
   if (compress) Compress(ctx_, layer, *batch, u);
   if (keep_from != nullptr) batch->DropFront(*keep_from, &u);
   if (batch->rows() == 0) return CommitWindowRows(ctx_, chunk, layer);
   const kernels::HcMix mix = MixCoefficients(ctx_, w.hc_attn, batch->streams.view());
   const Queries queries = MakeQueries(ctx_, w.attn, kind, *batch, u);
-  AttentionInput in{.weights = &w.attn, .kind = kind, .layer = layer, .entries = nullptr,
-                    .windows = nullptr};
+  AttentionInput in{
+      .weights = &w.attn, .kind = kind, .layer = layer, .entries = nullptr, .windows = nullptr};
   if (ctx_.config.ratios[layer] > 0) {
     in.entries = &ctx_.layout.Source(ctx_.config.KvSource(layer)).entries;
     if (w.attn.indexer) Select(ctx_, layer, queries, u, batch);
@@ -139,12 +139,12 @@ void Pass::Layer(int layer, bool compress, const std::vector<int64_t>* keep_from
   AttendAndProject(ctx_, in, *batch, queries.q, y);
   ctx_.ops.hc_expand(ctx_.pool, y, mix, ctx_.numerics.bf16, batch->streams.view());
   CommitWindowRows(ctx_, chunk, layer);
-  ctx_.Trace("attn_out", layer, y);
-  ctx_.Trace("attn_pre", layer, mix.pre);
-  ctx_.Trace("attn_post", layer, mix.post);
-  ctx_.Trace("attn_comb", layer, mix.comb);
-  FeedForwardHalf(ctx_, w, ctx_.config.top_k, layer, mix.pre, batch);
-  ctx_.Trace("streams_out", layer, batch->streams.view());
+  ctx_.trace.Values("attn_out", layer, y);
+  ctx_.trace.Values("attn_pre", layer, mix.pre);
+  ctx_.trace.Values("attn_post", layer, mix.post);
+  ctx_.trace.Values("attn_comb", layer, mix.comb);
+  FeedForwardHalf(ctx_, w, layer, mix.pre, batch);
+  ctx_.trace.Values("streams_out", layer, batch->streams.view());
 }
 
 Batch Pass::TakeDecoderRows(Batch batch) const {
@@ -215,7 +215,7 @@ void Pass::ExtendDraftWindows() {
   const std::vector<Segment>& last = kept_.back().segments;
   for (const Segment& s : last) {
     const int64_t rows =
-        ctx_.tracing() ? s.rows : std::min<int64_t>(s.rows, ctx_.layout.window_slots);
+        ctx_.trace.on() ? s.rows : std::min<int64_t>(s.rows, ctx_.layout.window_slots);
     const int64_t first = s.first_position + s.rows - rows;
     batch.segments.push_back({s.input, s.state, batch.rows(), rows, first});
     for (int64_t r = 0; r < rows; ++r) batch.positions.push_back(first + r);
@@ -236,8 +236,8 @@ void Pass::ExtendDraftWindows() {
   Rows main_x = ctx_.workspace.Take(batch.rows(), hidden);
   ctx_.MatMul({ctx_.Linear(ctx_.Quantized(joined), w.main_proj, main_x)});
   ctx_.Norm(main_x, w.main_norm);
-  ctx_.Trace("main_hidden", -1, joined);
-  ctx_.Trace("main_x", -1, main_x);
+  ctx_.trace.Values("main_hidden", -1, joined);
+  ctx_.trace.Values("main_x", -1, main_x);
   for (size_t stage = 0; stage < w.stages.size(); ++stage) {
     const WindowChunk chunk =
         MakeWindowRows(ctx_, w.stages[stage].attn, RopeKind::kWindow, batch, main_x);
@@ -270,8 +270,8 @@ void Pass::Logits(const Batch& batch, ForwardResult* result) const {
   const Rows h = ctx_.CollapseAndNorm(streams, pre, ctx_.weights.norm);
   const Rows logits(result->logits.data(), count, ctx_.config.vocab);
   ctx_.MatMul({{ctx_.weights.head, h, logits}});
-  ctx_.Trace("final_hidden", -1, h);
-  ctx_.Trace("logits", -1, logits);
+  ctx_.trace.Values("final_hidden", -1, h);
+  ctx_.trace.Values("logits", -1, logits);
 }
 
 void Pass::Run(std::span<const SequenceInput> inputs, ForwardResult* result) {

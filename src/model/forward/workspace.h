@@ -56,10 +56,10 @@ class Workspace {
     }
     if (chunk_ == chunks_.size()) {
       const int64_t size = std::max(floats, kChunkFloats);
-      void* memory = ::operator new[](static_cast<size_t>(size) * sizeof(float),
-                                      std::align_val_t{64});
-      chunks_.push_back({std::unique_ptr<float[], AlignedDelete>(static_cast<float*>(memory)),
-                         size});
+      void* memory =
+          ::operator new[](static_cast<size_t>(size) * sizeof(float), std::align_val_t{64});
+      chunks_.push_back(
+          {std::unique_ptr<float[], AlignedDelete>(static_cast<float*>(memory)), size});
       used_ = 0;
     }
     float* result = chunks_[chunk_].memory.get() + used_;
@@ -68,8 +68,8 @@ class Workspace {
   }
 
   std::vector<Chunk> chunks_;
-  size_t chunk_ = 0;   // chunk being filled
-  int64_t used_ = 0;   // floats used of it
+  size_t chunk_ = 0;  // chunk being filled
+  int64_t used_ = 0;  // floats used of it
 };
 
 }  // namespace kuruma::model
