@@ -63,7 +63,7 @@ MISTAKES = [
     ("routing weight after the down projection instead of before",
      [(REFERENCE + "rows.cc", "if (spec.weights != nullptr) act *= spec.weights[r];",
        "if (spec.weights != nullptr) act *= 1;")]),
-    ("wrong Engram pad", [("src/model/model.cc", "classes[e.pad_token]", "e.pad_token + 1")]),
+    ("wrong Engram pad", [("src/model/model.cc", "classes[e.pad_token]", "classes[0]")]),
     ("Engram offsets missing", [("src/model/engram_hash.cc", " % primes[k] + offsets[k]", " % primes[k]")]),
     ("Engram history shifted",
      [(FORWARD + "feed_forward.cc", "int64_t p = s.first_position + i;", "int64_t p = s.first_position + i - 1;")]),

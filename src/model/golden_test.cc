@@ -179,6 +179,19 @@ TEST_P(GoldenModel, ReleasePrefillWithReferenceKernelsIsEssentiallyBitForBit) {
   }
 }
 
+// Rounding points of the single-file reference; the oracle ran 60 random tokens.
+TEST_P(GoldenModel, VendorPrefillWithReferenceKernelsIsEssentiallyBitForBit) {
+  if (GetParam() == "mini") return;  // made for nano and edge
+  const GoldenFile file("vendor/" + GetParam() + ".safetensors");
+  Tiny tiny = LoadTiny(GetParam(), {.numerics = "vendor", .kernels = "reference"});
+  const PrefillRun run = RunPrefill(*tiny.model, Tokens(file, "tokens"));
+  const auto expected = file.Floats("logits");
+  ASSERT_EQ(run.result.logits.size(), expected.size());
+  const Deviation d = Compare(run.result.logits.data(), expected.data(), expected.size());
+  EXPECT_LE(d.max_abs, 1e-5);
+  fmt::print("{} vendor reference: largest logit deviation {:.3g}\n", GetParam(), d.max_abs);
+}
+
 // float32 sums flip single bf16 roundings, which random models amplify: statistical gate only.
 TEST_P(GoldenModel, ReleasePrefillWithCpuKernelsIsWithinOrderNoise) {
   const std::string checkpoint = GetParam();

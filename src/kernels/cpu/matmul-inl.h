@@ -13,9 +13,9 @@
 namespace kuruma::kernels::KURUMA_CPU_TARGET {
 namespace {
 
-constexpr int64_t kDirectMax = 6;       // activation rows up to which weights stay in registers
+constexpr int64_t kDirectMax = 16;      // activation rows up to which weights stay in registers
 constexpr int64_t kDirectTile = 32;     // weight rows per tile: one block of FP8 scales
-constexpr int64_t kDirectFloats = 4096; // activations of a K chunk: half of a 32 KB L1
+constexpr int64_t kDirectFloats = 5120; // activations of a K chunk: 20 KB of a 32 KB L1
 constexpr int64_t kPanelTile = 8;      // weight rows per expanded tile ...
 constexpr int64_t kPanelGroups = 20;    // ... of at most 320 columns: 20 KB
 constexpr int64_t kPanelMax = 96;       // activation rows per pass over the weights
@@ -156,30 +156,39 @@ void DirectChunk(const Tile& tile, int64_t begin, int64_t end, int64_t rows, con
     case 2:
       return DirectRows<Decoder, 4, 2>(tile, begin, end, x, sums);
     case 3:
-      return DirectRows<Decoder, 2, 3>(tile, begin, end, x, sums);
+      return DirectRows<Decoder, 3, 3>(tile, begin, end, x, sums);
     case 4:
       return DirectRows<Decoder, 2, 4>(tile, begin, end, x, sums);
     case 5:
       return DirectRows<Decoder, 2, 5>(tile, begin, end, x, sums);
     default:
-      return DirectRows<Decoder, 1, 6>(tile, begin, end, x, sums);
+      return DirectRows<Decoder, 2, 6>(tile, begin, end, x, sums);
   }
 }
 
-// `scale_panel`: FP8 weights that leave their scales to the activations.
+// `scale_panel`: FP8 weights that leave their scales to the activations. More rows than the
+// registers hold go in passes of four or five (the best use of them) over a chunk in L1.
 template <class Decoder>
 void DirectTile(const Tile& tile, int64_t rows, const Panel& x, bool scale_panel,
                 const Sums& sums) {
+  const int64_t passes = rows == 6 ? 1 : (rows + 4) / 5;
+  const int64_t pass_rows = (rows + passes - 1) / passes;
   const int64_t groups = Groups(tile.cols);
-  const int64_t chunks = (groups * kGroup * rows + kDirectFloats - 1) / kDirectFloats;
+  const int64_t chunks = (groups * kGroup * pass_rows + kDirectFloats - 1) / kDirectFloats;
   for (int64_t c = 0; c < chunks; ++c) {
     const int64_t begin = groups * c / chunks;
     const int64_t end = groups * (c + 1) / chunks;
-    if (scale_panel) {
-      const Panel scaled = ScalePanel(x, rows, tile.scales, begin, end);
-      DirectChunk<DecodeFp8Bits>(tile, begin, end, rows, scaled, sums);
-    } else {
-      DirectChunk<Decoder>(tile, begin, end, rows, x, sums);
+    for (int64_t p = 0; p < passes; ++p) {
+      const int64_t from = rows * p / passes;
+      const int64_t count = rows * (p + 1) / passes - from;
+      const Panel part{x.x + from * x.stride, x.stride};
+      const Sums to{sums.acc + from * sums.step, sums.step};
+      if (scale_panel) {
+        const Panel scaled = ScalePanel(part, count, tile.scales, begin, end);
+        DirectChunk<DecodeFp8Bits>(tile, begin, end, count, scaled, to);
+      } else {
+        DirectChunk<Decoder>(tile, begin, end, count, part, to);
+      }
     }
   }
 }
@@ -197,7 +206,7 @@ void ExpandSlowly(const Matrix& w, int64_t first, int64_t count, int64_t begin, 
 
 // One expanded chunk of a tile against all rows of the panel, four weight rows by three (or two).
 void MultiplyPanel(const Panel& w, int64_t tile_rows, const Panel& x, int64_t rows,
-                   int64_t vectors, const Sums& sums) {
+                   int64_t vectors, bool first, const Sums& sums) {
   int64_t m = 0;
   while (m < rows) {
     const int64_t left = rows - m;
@@ -206,9 +215,9 @@ void MultiplyPanel(const Panel& w, int64_t tile_rows, const Panel& x, int64_t ro
     for (int64_t r = 0; r < tile_rows; r += 4) {
       const Panel wr{w.x + r * w.stride, w.stride};
       const Sums to{sums.acc + m * sums.step + r, sums.step};
-      if (take == 3) PanelKernel<4, 3>(wr, part, vectors, to);
-      if (take == 2) PanelKernel<4, 2>(wr, part, vectors, to);
-      if (take == 1) PanelKernel<4, 1>(wr, part, vectors, to);
+      if (take == 3) PanelKernel<4, 3>(wr, part, vectors, first, to);
+      if (take == 2) PanelKernel<4, 2>(wr, part, vectors, first, to);
+      if (take == 1) PanelKernel<4, 1>(wr, part, vectors, first, to);
     }
     m += take;
   }
@@ -233,7 +242,7 @@ void PanelTile(const Matrix& w, int64_t first, const Tile& tile, bool fast, int6
       ExpandSlowly(w, first, tile.rows, begin, end, expanded, stride);
     }
     MultiplyPanel({expanded, stride}, padded, {x.x + begin * kGroup, x.stride}, rows,
-                  (end - begin) * 4, sums);
+                  (end - begin) * 4, begin == 0, sums);
   }
 }
 
@@ -270,7 +279,6 @@ void MultiplyRows(const MatMulTask& task, int64_t begin, int64_t end, const Pack
     const Tile tile = MakeTile(scratch, task.weight, row, count);
     const ScaleRange range = fp8 ? FindScaleRange(tile) : ScaleRange();
     const bool fast = !fp8 || range.fast();
-    for (int64_t i = 0; i < y.rows * most; ++i) sums.acc[i] = Zero();
     if (direct && fast) {
       const bool scale_panel = fp8 && tile.scale_step == 0 && range.fits(packed.largest);
       DirectTile<Decoder>(tile, y.rows, packed.panel, scale_panel, sums);

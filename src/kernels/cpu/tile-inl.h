@@ -22,8 +22,17 @@ struct Panel {
   int64_t stride = 0;
 };
 
+// The sums so far, or zeros for the first chunk of K.
 template <int R, int M>
-KURUMA_INLINE void LoadSums(const Sums& sums, F32x8 (&acc)[R][M]) {
+KURUMA_INLINE void LoadSums(const Sums& sums, bool first, F32x8 (&acc)[R][M]) {
+  if (first) {
+    KURUMA_UNROLL
+    for (int m = 0; m < M; ++m) {
+      KURUMA_UNROLL
+      for (int r = 0; r < R; ++r) acc[r][m] = Zero();
+    }
+    return;
+  }
   KURUMA_UNROLL
   for (int m = 0; m < M; ++m) {
     KURUMA_UNROLL
@@ -53,15 +62,19 @@ KURUMA_INLINE void FmaGroup(const F32x8 (&w)[4], const float* x, int64_t stride,
   }
 }
 
+// Rows between the weights being multiplied and those being fetched: the next tile, early enough to
+// be in L2 when its turn comes.
+constexpr int64_t kAheadRows = 32;
+
 // Few activation rows: weights are decoded in registers and used at once. Rows [row, row + R) of
-// the tile, groups [begin, end). The next rows are prefetched: they are what follows in memory.
+// the tile, groups [begin, end).
 template <class Decoder, int R, int M>
 void DirectKernel(const Tile& tile, int64_t row, int64_t begin, int64_t end, const Panel& panel,
                   const Sums& sums) {
   F32x8 acc[R][M];
-  LoadSums<R, M>(sums, acc);
+  LoadSums<R, M>(sums, begin == 0, acc);
   const int64_t whole = Lesser(end, tile.cols / kGroup);
-  const uint8_t* ahead = tile.data + (row + R) * tile.row_bytes;
+  const uint8_t* ahead = tile.data + (row + kAheadRows) * tile.row_bytes;
   for (int64_t g = begin; g < whole; ++g) {
     KURUMA_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -126,9 +139,9 @@ KURUMA_INLINE void ChainKernel(const Panel& w, const Panel& x, int64_t vectors,
 }
 
 template <int R, int M>
-void PanelKernel(const Panel& w, const Panel& x, int64_t vectors, const Sums& sums) {
+void PanelKernel(const Panel& w, const Panel& x, int64_t vectors, bool first, const Sums& sums) {
   F32x8 acc[R][M];
-  LoadSums<R, M>(sums, acc);
+  LoadSums<R, M>(sums, first, acc);
   ChainKernel<R, M>(w, x, vectors, acc);
   StoreSums<R, M>(acc, sums);
 }
