@@ -13,8 +13,8 @@
 
 #include "base/philox.h"
 #include "commands.h"
+#include "device/host.h"
 #include "kernels/probe.h"
-#include "memory.h"
 #include "model_loader.h"
 #include "report.h"
 #include "step_cost.h"
@@ -93,7 +93,7 @@ class Bench {
     KURUMA_RETURN_IF_ERROR(PrepareSequences());
     for (const int64_t batch : flags_.batch) KURUMA_RETURN_IF_ERROR(MeasureDecode(batch));
     if (model_.config().draft.stages > 0) KURUMA_RETURN_IF_ERROR(MeasureDraft());
-    result_.peak_resident_bytes = PeakResidentBytes();
+    result_.peak_resident_bytes = device::PeakResidentBytes();
     // Last, since the measurement's own buffer would count as memory of the model.
     result_.read_bytes_per_s = kernels::MeasureReadBandwidth(*loaded_.pool);
     result_.peak_flops_per_s = kernels::MeasureFmaPeak(*loaded_.pool);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "commands.h"
-#include "memory.h"
+#include "device/host.h"
 #include "model/checkpoint.h"
 #include "model/config.h"
 #include "model/numerics.h"
@@ -74,7 +74,7 @@ struct Report {
   int64_t tensors = 0;
   int64_t bytes = 0;
   Memory memory;
-  AvailableMemory available;
+  device::AvailableMemory available;
   int64_t context = 0;
 
   bool fits() const { return available.bytes < 0 || memory.total() <= available.bytes; }
@@ -358,7 +358,7 @@ Result<Report> Inspect(const InspectFlags& flags) {
                                        report.config.max_positions));
   }
   report.memory = MeasureMemory(report, numerics);
-  report.available = FindAvailableMemory();
+  report.available = device::FindAvailableMemory();
   return report;
 }
 

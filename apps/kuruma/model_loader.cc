@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "device/host.h"
 #include "inputs.h"
 #include "kernels/dispatch.h"
 #include "report.h"
@@ -154,7 +155,7 @@ Result<LoadedModel> LoadModel(const ModelFlags& flags, TokenizerUse use) {
       LoadVocabulary(flags.directory, config, use, &loaded, &options.token_classes));
   KURUMA_ASSIGN_OR_RETURN(loaded.random_weights,
                           ReadRandomWeights(flags.directory + "/kuruma.json"));
-  const int threads = flags.threads > 0 ? flags.threads : AvailableProcessors();
+  const int threads = flags.threads > 0 ? flags.threads : device::AvailableProcessors();
   loaded.pool = std::make_unique<ThreadPool>(threads);
   options.pool = loaded.pool.get();
   const char* kernels = options.ops->name;

@@ -10,6 +10,7 @@
 #include "api/chat.h"
 #include "api/error.h"
 #include "commands.h"
+#include "report.h"
 #include "text/prompt.h"
 #include "text/tokenizer.h"
 
@@ -43,10 +44,7 @@ Result<nlohmann::ordered_json> RenderBody(const text::Tokenizer& tokenizer, std:
 
 int RunRender(const RenderFlags& flags) {
   const auto tokenizer = text::Tokenizer::Load(flags.tokenizer);
-  if (!tokenizer.ok()) {
-    std::cerr << "kuruma render: " << tokenizer.status().message() << std::endl;
-    return 2;
-  }
+  if (!tokenizer.ok()) return Fail("render", tokenizer.status());
   for (std::string body; std::getline(std::cin, body);) {
     if (body.find_first_not_of(" \t\r") == std::string::npos) continue;
     auto output = RenderBody(**tokenizer, body, flags);
@@ -56,9 +54,9 @@ int RunRender(const RenderFlags& flags) {
           nlohmann::ordered_json{{"error", {{"status", error.status}, {"message", error.message}}}};
     }
     std::cout << output->dump() << std::endl;
-    if (!std::cout) return 2;  // nobody reads any more
+    if (!std::cout) return kExitBadInput;  // nobody reads any more
   }
-  return 0;
+  return kExitOk;
 }
 
 }  // namespace

@@ -28,6 +28,9 @@ bool WriteOut(std::string_view text);
 // One line of JSON, without the line feed; bytes that are not UTF-8 become U+FFFD.
 std::string Dump(const nlohmann::ordered_json& value);
 
+// "1.25 GiB", "890 B".
+std::string FormatBytes(int64_t bytes);
+
 // Milliseconds since construction.
 class Stopwatch {
  public:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "report.h"
 #include "text/tokenizer.h"
 
 namespace kuruma {
@@ -53,10 +54,7 @@ Result<std::string> DecodeLine(const text::Tokenizer& tokenizer, const nlohmann:
 
 int RunTokenize(const TokenizeFlags& flags) {
   const auto tokenizer = text::Tokenizer::Load(flags.tokenizer);
-  if (!tokenizer.ok()) {
-    std::cerr << "kuruma tokenize: " << tokenizer.status().message() << std::endl;
-    return 2;
-  }
+  if (!tokenizer.ok()) return Fail("tokenize", tokenizer.status());
   size_t number = 0;
   for (std::string input; std::getline(std::cin, input);) {
     ++number;
@@ -67,14 +65,13 @@ int RunTokenize(const TokenizeFlags& flags) {
         : flags.decode                           ? DecodeLine(**tokenizer, line, flags.skip_special)
                                                  : EncodeLine(**tokenizer, line, flags.plain);
     if (!output.ok()) {
-      std::cerr << fmt::format("kuruma tokenize: line {}: {}", number, output.status().message())
-                << std::endl;
-      return 2;
+      return Fail("tokenize",
+                  InvalidArgument(fmt::format("line {}: {}", number, output.status().message())));
     }
     std::cout << *output << std::endl;
-    if (!std::cout) return 2;  // nobody reads any more
+    if (!std::cout) return kExitBadInput;  // nobody reads any more
   }
-  return 0;
+  return kExitOk;
 }
 
 }  // namespace

@@ -54,14 +54,19 @@ void Log(LogLevel level, std::string_view message) {
 
 std::string EscapeControls(std::string_view text) {
   std::string escaped;
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
     if (c == '\n') {
       escaped += "\\n";
     } else if (c == '\t') {
       escaped += "\\t";
     } else if (byte < 0x20 || byte == 0x7F) {
       escaped += fmt::format("\\x{:02x}", byte);
+    } else if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {  // U+0080 to U+009F in UTF-8
+      escaped += fmt::format("\\u00{:02x}", next);
+      ++i;
     } else {
       escaped += c;
     }

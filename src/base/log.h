@@ -47,7 +47,7 @@ void LogWarn(fmt::format_string<Args...> format, Args&&... args) {
   }
 }
 
-// `text` with control characters (below U+0020, and U+007F) written as \n, \t or \xNN.
+// `text` with control characters (below U+0020, U+007F to U+009F) written as \n, \t, \xNN, \u00NN.
 std::string EscapeControls(std::string_view text);
 
 }  // namespace kuruma

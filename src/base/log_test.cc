@@ -27,6 +27,9 @@ TEST(Log, AMessageStaysOneLine) {
 
 TEST(Log, EscapesControlsAndNothingElse) {
   EXPECT_EQ(EscapeControls("x\t\r\x7f\x01"), "x\\t\\x0d\\x7f\\x01");
+  EXPECT_EQ(EscapeControls("\xC2\x9B"
+                           "2J\xC2\xA0\xC2"),
+            "\\u009b2J\xC2\xA0\xC2");
   EXPECT_EQ(EscapeControls("Grüße \"ok\" \\"), "Grüße \"ok\" \\");
 }
 

@@ -1,12 +1,8 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <fstream>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -100,21 +96,6 @@ void ThreadPool::Run(int64_t n, int64_t min_part, Task task, void* context) {
   s.RunPart(0);
   uint32_t left = s.pending.load(std::memory_order_acquire);
   while (left != 0) left = AwaitChange(s.pending, left);
-}
-
-int AvailableProcessors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int count = 1;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) count = std::max(1, CPU_COUNT(&set));
-  std::ifstream quota("/sys/fs/cgroup/cpu.max");
-  std::string limit;
-  double period = 0;
-  if (quota >> limit >> period && limit != "max" && period > 0) {
-    const int cores = static_cast<int>(std::max(1.0, std::stod(limit) / period + 0.5));
-    count = std::min(count, cores);
-  }
-  return count;
 }
 
 }  // namespace kuruma

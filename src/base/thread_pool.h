@@ -46,9 +46,6 @@ class ThreadPool {
   std::unique_ptr<Shared> shared_;
 };
 
-// Number of processors this process may run on (affinity mask and cgroup quota), at least 1.
-int AvailableProcessors();
-
 }  // namespace kuruma
 
 #endif  // KURUMA_BASE_THREAD_POOL_H_

@@ -43,12 +43,13 @@ inline double FixedLog(double x) {
   return e * kLn2High - ((half_square - (s * (half_square + z * tail) + e * kLn2Low)) - f);
 }
 
-// e^x within 1 ulp for x in [-700, 700]; below that 0. Branch-free, so that loops vectorise.
+// e^x within 2 ulps for x in [-700, 700]; below (and for NaN) e^-700, which vanishes in any sum
+// that holds a 1.
 inline double FixedExp(double x) {
   using namespace fixed_math_internal;
   constexpr double kLog2E = 0x1.71547652b82fep+0;
   constexpr double kRound = 0x1.8p52;  // adding it leaves the nearest integer in the low bits
-  const double clamped = x < -700.0 ? -700.0 : x;
+  const double clamped = x > -700.0 ? x : -700.0;
   const double shifted = clamped * kLog2E + kRound;
   const double k = shifted - kRound;
   const double r = (clamped - k * kLn2High) - k * kLn2Low;
@@ -66,8 +67,7 @@ inline double FixedExp(double x) {
   p = p * r + 0.5;
   const double value = 1.0 + (r + r * r * p);
   const uint64_t scale = std::bit_cast<uint64_t>(shifted) << 52;  // k in the exponent's place
-  const double scaled = std::bit_cast<double>(std::bit_cast<uint64_t>(value) + scale);
-  return x < -700.0 ? 0.0 : scaled;
+  return std::bit_cast<double>(std::bit_cast<uint64_t>(value) + scale);
 }
 
 }  // namespace kuruma::engine

@@ -1,6 +1,7 @@
 #include "engine/logprobs.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -18,8 +19,15 @@ double LogSumExp(std::span<const float> logits) {
     broken |= std::isnan(l);
   }
   if (broken || std::isinf(most)) return std::numeric_limits<double>::quiet_NaN();
-  double sum = 0;  // in order of ids: one fixed sequence of roundings
-  for (const float l : logits) sum += FixedExp(static_cast<double>(l) - most);
+  double sum = 0;                 // in order of ids: one fixed sequence of roundings
+  std::array<double, 256> terms;  // apart from the sum, which cannot be computed in parallel
+  for (size_t begin = 0; begin < logits.size(); begin += terms.size()) {
+    const size_t count = std::min(terms.size(), logits.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      terms[i] = FixedExp(static_cast<double>(logits[begin + i]) - most);
+    }
+    for (size_t i = 0; i < count; ++i) sum += terms[i];
+  }
   return most + FixedLog(sum);
 }
 

@@ -41,6 +41,10 @@ double NoiseBound(uint64_t k) {
   return leading * kLn2Up + 1e-9;
 }
 
+// Mass of a token in fixed point: 18 bits of vocabulary leave the sum exact in a double.
+constexpr double kMassUnit = 0x1p35;
+int64_t Mass(double weight) { return static_cast<int64_t>(weight * kMassUnit + 0.5); }
+
 bool InRange(double x, double low, double high) { return x >= low && x <= high; }
 
 Status OutOfRange(const char* field, double value, const char* range) {
@@ -120,6 +124,10 @@ void Sampler::Adjust(const TokenHistory& history, std::span<const uint64_t> mask
   }
 }
 
+bool Sampler::Better(const Candidate& a, const Candidate& b) {
+  return a.value != b.value ? a.value > b.value : a.token < b.token;
+}
+
 // Candidates in order of ids, logits divided by the temperature.
 void Sampler::CollectCandidates() {
   candidates_.clear();
@@ -128,38 +136,46 @@ void Sampler::CollectCandidates() {
     value /= params_.temperature;
     most = std::max(most, value);
   }
+  weights_.resize(adjusted_.size());
+  for (size_t v = 0; v < adjusted_.size(); ++v) weights_[v] = FixedExp(adjusted_[v] - most);
+  candidates_.reserve(adjusted_.size());
   for (size_t v = 0; v < adjusted_.size(); ++v) {
     if (adjusted_[v] == kMinusInfinity) continue;
-    candidates_.push_back({static_cast<int32_t>(v), adjusted_[v], FixedExp(adjusted_[v] - most)});
+    candidates_.push_back({static_cast<int32_t>(v), adjusted_[v], weights_[v]});
   }
 }
 
-// Leaves candidates best first when a filter is on. The nucleus is measured on the distribution
-// before top-k, as the released engine does. Sorts only as far as the filters need.
+// The nucleus is measured on the distribution before top-k, as the released engine does. Masses are
+// integers, so that their sum does not depend on an order: a selection can stand for a sort.
 void Sampler::FilterTopKAndTopP() {
-  const auto all = static_cast<int64_t>(candidates_.size());
-  const bool cuts_k = params_.top_k > 0 && params_.top_k < all;
-  if (!cuts_k && params_.top_p >= 1) return;
-  double total = 0;  // in order of ids: one fixed sequence of roundings
-  for (const Candidate& c : candidates_) total += c.weight;
-  const double wanted =
-      params_.top_p >= 1 ? std::numeric_limits<double>::infinity() : params_.top_p * total;
-  const int64_t limit = cuts_k ? params_.top_k : all;
-  const auto better = [](const Candidate& a, const Candidate& b) {
-    return a.value != b.value ? a.value > b.value : a.token < b.token;
-  };
-  double mass = 0;
-  int64_t sorted = 0, kept = 0;
-  while (kept < limit && mass < wanted) {
-    if (kept == sorted) {
-      sorted = std::min(limit, std::max<int64_t>(64, 4 * sorted));
-      const auto begin = candidates_.begin();
-      if (sorted < all) std::nth_element(begin + kept, begin + sorted, candidates_.end(), better);
-      std::sort(begin + kept, begin + sorted, better);
-    }
-    mass += candidates_[kept++].weight;
+  const auto begin = candidates_.begin();
+  const auto all = static_cast<double>(candidates_.size());
+  int64_t total = 0;
+  for (const Candidate& c : candidates_) total += Mass(c.weight);
+  if (params_.top_k > 0 && params_.top_k < static_cast<int64_t>(candidates_.size())) {
+    std::nth_element(begin, begin + params_.top_k, candidates_.end(), Better);
+    candidates_.resize(params_.top_k);
   }
-  candidates_.resize(kept);
+  if (params_.top_p >= 1) return;
+  const double wanted = params_.top_p * static_cast<double>(total);
+  // Tokens this light cannot reach the missing mass together, so the nucleus ends before them.
+  const double light = ((static_cast<double>(total) - wanted) / (2 * all) - 1) / kMassUnit;
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < light; });
+  // The nucleus has more than `low` and at most `high` tokens; the first `low` weigh `mass`.
+  int64_t low = 0, high = static_cast<int64_t>(candidates_.size()), mass = 0;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low - 1) / 2;
+    std::nth_element(begin + low, begin + middle, begin + high, Better);
+    int64_t more = mass;
+    for (int64_t i = low; i <= middle; ++i) more += Mass(candidates_[i].weight);
+    if (static_cast<double>(more) >= wanted) {
+      high = middle + 1;
+    } else {
+      mass = more;
+      low = middle + 1;
+    }
+  }
+  candidates_.resize(high);
 }
 
 int32_t Sampler::Draw(int64_t position) const {
@@ -192,9 +208,7 @@ void Sampler::Report(std::span<const float> logits, double log_sum, SampledToken
     return;
   }
   std::vector<Candidate> left = candidates_;
-  std::sort(left.begin(), left.end(), [](const Candidate& a, const Candidate& b) {
-    return a.value != b.value ? a.value > b.value : a.token < b.token;
-  });
+  std::sort(left.begin(), left.end(), Better);
   double sum = 0;
   for (const Candidate& c : left) sum += FixedExp(c.value - left[0].value);
   const double log_total = left[0].value + FixedLog(sum);

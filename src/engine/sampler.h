@@ -80,6 +80,7 @@ class Sampler {
     double weight;  // exp(value - largest value)
   };
 
+  static bool Better(const Candidate& a, const Candidate& b);
   void Adjust(const TokenHistory& history, std::span<const uint64_t> mask);
   void CollectCandidates();
   void FilterTopKAndTopP();
@@ -88,6 +89,7 @@ class Sampler {
 
   SamplingParams params_;
   std::vector<double> adjusted_;       // [vocab]; minus infinity: may not be drawn
+  std::vector<double> weights_;        // [vocab]
   std::vector<Candidate> candidates_;  // what filters have left
 };
 

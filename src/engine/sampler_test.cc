@@ -85,8 +85,8 @@ TEST(FixedMath, ExpIsWithinTwoUlpsOfTheLibrary) {
   }
   EXPECT_LE(worst, 2.0);
   EXPECT_EQ(FixedExp(0.0), 1.0);
-  EXPECT_EQ(FixedExp(-701.0), 0.0);
-  EXPECT_EQ(FixedExp(-INFINITY), 0.0);
+  EXPECT_EQ(FixedExp(-701.0), FixedExp(-700.0));
+  EXPECT_EQ(FixedExp(-INFINITY), FixedExp(-700.0));
 }
 
 // Bits that every build must produce; values checked with 200-bit arithmetic when they were taken.
@@ -209,6 +209,11 @@ TEST(Sampler, PenaltiesFollowTheirDefinitions) {
       Draw({-1, -9, -9, -1.9f}, {.temperature = 0, .repetition_penalty = 2}, 0, history).token, 3);
   // The prompt does not count for these two.
   EXPECT_EQ(Draw({3, 4, 4, 0}, {.temperature = 0, .presence_penalty = 1.5}, 0, history).token, 0);
+  EXPECT_EQ(
+      Draw({3, 4, 4, 0}, {.temperature = 0, .repetition_penalty = 1.0001, .presence_penalty = 1.5},
+           0, history)
+          .token,
+      0);
   EXPECT_EQ(Draw({1, 4, 3.5f, 0}, {.temperature = 0, .frequency_penalty = 0.75}, 0, history).token,
             2);
 }
@@ -278,20 +283,25 @@ int32_t NaiveDraw(const std::vector<float>& logits, const SamplingParams& p, int
   };
   const double most = *std::max_element(logits.begin(), logits.end()) / p.temperature;
   std::vector<Entry> entries;
-  double total = 0;
+  int64_t total = 0;
+  const auto mass_of = [](double weight) {
+    return static_cast<int64_t>(weight * 0x1p35 + 0.5);  // fixed point, as the sampler counts
+  };
   for (size_t v = 0; v < logits.size(); ++v) {
     const double value = logits[v] / p.temperature;
     entries.push_back({static_cast<int32_t>(v), value, FixedExp(value - most)});
-    total += entries.back().weight;
+    total += mass_of(entries.back().weight);
   }
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& a, const Entry& b) { return a.value > b.value; });
   std::vector<Entry> kept;
-  double mass = 0;
+  int64_t mass = 0;
   for (const Entry& e : entries) {
     if (p.top_k > 0 && static_cast<int64_t>(kept.size()) >= p.top_k) break;
-    if (p.top_p < 1 && mass >= p.top_p * total) break;
-    mass += e.weight;
+    if (p.top_p < 1 && static_cast<double>(mass) >= p.top_p * static_cast<double>(total)) {
+      break;
+    }
+    mass += mass_of(e.weight);
     kept.push_back(e);
   }
   int32_t winner = -1;

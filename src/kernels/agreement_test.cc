@@ -181,7 +181,8 @@ void CheckCase(const Case& c) {
 
 // ---------------------------------------------------------------------------------------- products
 
-enum class Inputs { kFloat, kBf16, kFp8 };
+// kOutlier: FP8 values, the first row far beyond the others.
+enum class Inputs { kFloat, kBf16, kFp8, kOutlier };
 
 // Allowed: a chain of K / 8 float32 additions and the tree of 8, each within half a unit of the sum
 // of magnitudes; twice that where the portable target rounds products of general floats.
@@ -189,7 +190,10 @@ Case MatMulCase(Rng& rng, const MatrixShape& shape, int64_t m, Inputs inputs, bo
   auto w = std::make_shared<OwnedMatrix>(RandomMatrix(rng, shape));
   Floats values = Normal(rng, m * shape.cols);
   if (inputs == Inputs::kBf16) values = ToBf16(values);
-  if (inputs == Inputs::kFp8) values = ToFp8(values);
+  if (inputs == Inputs::kFp8 || inputs == Inputs::kOutlier) values = ToFp8(values);
+  if (inputs == Inputs::kOutlier) {
+    for (int64_t k = 0; k < shape.cols; ++k) values[k] *= 0x1p40f;
+  }
   auto x = std::make_shared<Floats>(values);
   auto magnitude = std::make_shared<Floats>(m * shape.rows);
   Floats row(shape.cols);
@@ -262,12 +266,22 @@ TEST(MatMul, TakesAnyScaleBlock) {
                                      {WeightFormat::kFp8, 9, 96, 1, 32},
                                      {WeightFormat::kFp8, 40, 64, 5, 64},
                                      {WeightFormat::kFp8, 70, 64, 32, 32, 130},
+                                     {WeightFormat::kFp8, 70, 64, 32, 32, 126},
                                      {WeightFormat::kFp8, 70, 64, 32, 32, 0},
                                      {WeightFormat::kFp4, 9, 128, 1, 64},
                                      {WeightFormat::kFp4, 9, 64, 1, 32, 140},
                                      {WeightFormat::kFp4, 9, 64, 1, 32, 0}}) {
       CheckCase(MatMulCase(rng, shape, m, Inputs::kFp8, false));
     }
+  }
+}
+
+// FP8 scales may go to weights or to activations, as the largest activation of the batch allows:
+// the rows beside an outlier keep their bits.
+TEST(MatMul, AnOutlierInTheBatchChangesNoOtherRow) {
+  Rng rng(8);
+  for (const int64_t m : {2, 5, 16, 20}) {
+    CheckCase(MatMulCase(rng, {WeightFormat::kFp8, 70, 320}, m, Inputs::kOutlier, false));
   }
 }
 
@@ -733,28 +747,33 @@ TEST(Attention, Agrees) {
   }
 }
 
-void CheckIndex(Rng& rng, int64_t heads, int64_t dim, int64_t visible, RowFormat format,
-                bool single_round) {
+struct IndexShape {
+  int64_t heads, dim, visible;
+  RowFormat format;
+  bool single_round;
+};
+
+void CheckIndex(Rng& rng, const IndexShape& s) {
   const int64_t rows = 11;
-  const Cache keys = RandomCache(rng, format, visible, dim, 1);
-  Floats q(rows * heads * dim);
-  std::vector<std::byte> packed(RowBytes(RowFormat::kFp4E8m0, dim));
-  for (int64_t i = 0; i < rows * heads; ++i) {
-    StoreRow(RowFormat::kFp4E8m0, Fp4Division::kReciprocal, ToBf16(Normal(rng, dim)),
-             packed.data());
-    LoadRow(RowFormat::kFp4E8m0, packed.data(), dim, q.data() + i * dim);
+  const Cache keys = RandomCache(rng, s.format, s.visible, s.dim, 1);
+  Floats q(rows * s.heads * s.dim);
+  std::vector<std::byte> packed(RowBytes(RowFormat::kFp4E8m0, s.dim));
+  for (int64_t i = 0; i < rows * s.heads; ++i) {
+    const Floats x = ToBf16(Normal(rng, s.dim));
+    StoreRow(RowFormat::kFp4E8m0, Fp4Division::kReciprocal, x, packed.data());
+    LoadRow(RowFormat::kFp4E8m0, packed.data(), s.dim, q.data() + i * s.dim);
   }
-  const Floats weights = ToBf16(Normal(rng, rows * heads, 0.1f));
-  const IndexSpec spec{heads, dim, keys.rows, single_round, true};
+  const Floats weights = ToBf16(Normal(rng, rows * s.heads, 0.1f));
+  const IndexSpec spec{s.heads, s.dim, keys.rows, s.single_round, true};
   // Dots of FP4 values are exact; the sum over heads (size up to about 10) has one rounding each.
-  Case c{"index_scores " + std::to_string(visible), rows, visible, {}, Relative(4, true, 2e-5)};
+  Case c{"index_scores " + std::to_string(s.visible), rows, s.visible, {}, Relative(4, true, 2e-5)};
   c.run = [&](const OpTable& ops, ThreadPool& pool, int64_t begin, int64_t count, float* out) {
-    std::fill_n(out, count * visible, 0.0f);
+    std::fill_n(out, count * s.visible, 0.0f);
     std::vector<IndexQuery> queries;
     for (int64_t r = begin; r < begin + count; ++r) {  // later rows see more, as in a prompt
-      queries.push_back({q.data() + r * heads * dim, weights.data() + r * heads,
-                         out + (r - begin) * visible, std::max<int64_t>(0, visible - rows + 1 + r),
-                         keys.blocks.data()});
+      queries.push_back({q.data() + r * s.heads * s.dim, weights.data() + r * s.heads,
+                         out + (r - begin) * s.visible,
+                         std::max<int64_t>(0, s.visible - rows + 1 + r), keys.blocks.data()});
     }
     ops.index_scores(pool, spec, queries);
   };
@@ -764,10 +783,10 @@ void CheckIndex(Rng& rng, int64_t heads, int64_t dim, int64_t visible, RowFormat
 TEST(IndexScores, Agrees) {
   Rng rng(32);
   for (const bool single_round : {true, false}) {
-    CheckIndex(rng, 1, 32, 3, RowFormat::kFp4E8m0, single_round);
-    CheckIndex(rng, 3, 64, 77, RowFormat::kFp4E8m0, single_round);
-    CheckIndex(rng, 8, 128, 700, RowFormat::kFp4E8m0, single_round);
-    CheckIndex(rng, 4, 128, 100, RowFormat::kF32, single_round);
+    CheckIndex(rng, {1, 32, 3, RowFormat::kFp4E8m0, single_round});
+    CheckIndex(rng, {3, 64, 77, RowFormat::kFp4E8m0, single_round});
+    CheckIndex(rng, {8, 128, 700, RowFormat::kFp4E8m0, single_round});
+    CheckIndex(rng, {4, 128, 100, RowFormat::kF32, single_round});
   }
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "device/host.h"
 #include "kernels/dispatch.h"
 #include "kernels/probe.h"
 
@@ -20,7 +21,7 @@ namespace {
 using Floats = std::vector<float>;
 
 ThreadPool& Pool() {
-  static ThreadPool pool(AvailableProcessors());
+  static ThreadPool pool(device::AvailableProcessors());
   return pool;
 }
 

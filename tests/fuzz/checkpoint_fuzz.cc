@@ -111,7 +111,7 @@ class Mutator {
       default:
         ExchangeValue(text, pos);
     }
-    if (text->empty()) *text = " ";
+    if (text->empty()) text->assign(1, ' ');
   }
 
  private:

@@ -145,6 +145,8 @@ Status WriteCheckpoint(const Shape& shape, const WriteOptions& options) {
   KURUMA_RETURN_IF_ERROR(
       WriteText(directory / "model.safetensors.index.json", index.dump(0) + "\n"));
   KURUMA_RETURN_IF_ERROR(WriteTokenClasses(shape, options));
+  // Programs that show text to people say what it is worth.
+  KURUMA_RETURN_IF_ERROR(WriteText(directory / "kuruma.json", "{\"random_weights\": true}\n"));
   return WriteText(directory / "config.json", ConfigJson(shape));
 }
 

@@ -115,10 +115,11 @@ class Draft(nn.ModuleList):
         return [stage.ffn.gate for stage in self]
 
 
-def draft_loss(draft, backbone, rings, row, anchor, tokens, target_logits, decay=0.8):
+def draft_loss(draft, backbone, rings, row, anchor, tokens, wanted, target_logits, decay=0.8):
     """0.1 cross entropy + 0.9 total variation + 1.0 confidence, decaying along the block.
 
-    target_logits [A, k, V]: the backbone's next-token logits at positions p+1 .. p+k.
+    wanted [A, k] bool: the place predicts answer text; target_logits [A, k, V]: the backbone's next-token
+    logits at positions p+1 .. p+k. Returns the loss and [2, k] sums of overlap and of places counted.
     """
     k = draft.config.dspark_block_size
     known = tokens[row[:, None], anchor[:, None] + 1 + torch.arange(k + 1)]    # t(p+1) .. t(p+k+1)
@@ -130,6 +131,7 @@ def draft_loss(draft, backbone, rings, row, anchor, tokens, target_logits, decay
     overlap = torch.minimum(p, log_q.exp()).sum(-1)
     confidence = nn.functional.binary_cross_entropy_with_logits(
         draft.confidence(x, embedded), overlap.detach().clamp(0, 1), reduction="none")
-    weight = decay ** torch.arange(k, dtype=torch.float32)
+    weight = wanted * decay ** torch.arange(k, dtype=torch.float32)
     loss = 0.1 * cross_entropy + 0.9 * (1 - overlap) + confidence
-    return (loss * weight).sum() / (weight.sum() * len(anchor)), overlap.detach().mean(0)
+    seen = torch.stack([(overlap.detach() * wanted).sum(0), wanted.sum(0)])
+    return (loss * weight).sum() / weight.sum().clamp(min=1), seen

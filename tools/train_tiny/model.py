@@ -71,14 +71,12 @@ class MoE(nn.Module):
         if self.training:
             self.gate.load += counts
         token = order // self.top_k
-        w = self.experts
-        parts, start, sorted_x = [], 0, x[token]
-        sorted_weights = weights.flatten()[order][:, None]
-        for expert, count in enumerate(counts.tolist()):
-            part = sorted_x[start:start + count]
-            inner = ops.swiglu(part @ w.w1[expert].T, part @ w.w3[expert].T, self.limit)
-            parts.append((inner * sorted_weights[start:start + count]) @ w.w2[expert].T)
-            start += count
+        # One split each: slices would cost a zero-filled gradient of the whole per expert.
+        counts, w = counts.tolist(), self.experts
+        pieces = zip(x[token].split(counts), weights.flatten()[order][:, None].split(counts),
+                     w.w1.unbind(), w.w3.unbind(), w.w2.unbind())
+        parts = [(ops.swiglu(part @ w1.T, part @ w3.T, self.limit) * weight) @ w2.T
+                 for part, weight, w1, w3, w2 in pieces]
         # Each token's outputs back side by side: a gather, so the sum has a fixed order.
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order))

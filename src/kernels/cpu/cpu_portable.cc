@@ -2,6 +2,10 @@
 #define KURUMA_CPU_TARGET portable
 
 #include "kernels/cpu/cpu_ops.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include "kernels/cpu/table-inl.h"
 
 namespace kuruma::kernels {
@@ -13,8 +17,9 @@ const OpTable& CpuPortableOps() {
 
 bool CpuHasAvx2() {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
+  unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #else
   return false;
 #endif

@@ -14,13 +14,16 @@
 namespace kuruma::kernels::KURUMA_CPU_TARGET {
 namespace {
 
-constexpr int64_t kGroup = 32;        // columns decoded together, four vectors
-constexpr int kFp8Bias = 120;         // E4M3 bits moved to float32 positions are worth 2^-120 less
-constexpr int kFp8MaxScaleByte = 134; // 2^(byte - 127 + 120) must be a float32
+constexpr int64_t kGroup = 32;         // columns decoded together, four vectors
+constexpr int kFp8Bias = 120;          // E4M3 bits moved to float32 positions are worth 2^-120 less
+constexpr int kFp8MaxScaleByte = 134;  // 2^(byte - 127 + 120) must be a float32
 
 struct ScaleTable {
   uint32_t bits[256];  // float32 patterns
 };
+
+constexpr uint32_t kNanBits = 0x7FC00000u;
+constexpr uint32_t kInfinityBits = 0x7F800000u;
 
 // Pattern of 2^(byte - 127 + bias); byte 255 and what overflows give NaN.
 constexpr ScaleTable MakeScaleTable(int bias) {
@@ -28,7 +31,7 @@ constexpr ScaleTable MakeScaleTable(int bias) {
   for (int byte = 0; byte < 256; ++byte) {
     const int field = byte + bias;
     const bool valid = byte != 255 && field < 255;
-    table.bits[byte] = !valid       ? 0x7FC00000u
+    table.bits[byte] = !valid       ? kNanBits
                        : field == 0 ? 0x00400000u
                                     : static_cast<uint32_t>(field) << 23;
   }
@@ -44,15 +47,20 @@ struct alignas(64) Fp4Table {
   uint8_t halves[256][32];
 };
 
+// Pattern of value * 2^(byte - 127), value one of kE2m1Values, beyond float32 infinity.
+constexpr uint32_t ScaledFp4Bits(float value, int byte) {
+  if (byte == 255) return kNanBits;
+  const bool infinite = (byte == 254 && value >= 2) || (byte == 253 && value >= 4);
+  if (infinite) return kInfinityBits;
+  return std::bit_cast<uint32_t>(value * std::bit_cast<float>(kPlainScales.bits[byte]));
+}
+
 constexpr Fp4Table MakeFp4Table() {
   Fp4Table table{};
   for (int byte = 0; byte < 256; ++byte) {
-    const float scale = std::bit_cast<float>(kPlainScales.bits[byte]);
     for (int code = 0; code < 16; ++code) {
-      // Beyond float32 lies infinity, which the language has no constant product for.
-      const bool infinite = (byte == 254 && (code & 7) >= 4) || (byte == 253 && (code & 7) >= 6);
-      const float value = infinite ? __builtin_inff() : kE2m1Values[code & 7] * scale;
-      const uint32_t bits = std::bit_cast<uint32_t>(value) | static_cast<uint32_t>(code & 8) << 28;
+      const uint32_t sign = static_cast<uint32_t>(code & 8) << 28;
+      const uint32_t bits = ScaledFp4Bits(kE2m1Values[code & 7], byte) | sign;
       table.halves[byte][code] = static_cast<uint8_t>(bits >> 24);
       table.halves[byte][16 + code] = static_cast<uint8_t>(bits >> 16);
     }

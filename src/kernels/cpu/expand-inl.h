@@ -99,39 +99,34 @@ void ExpandRow(RowFormat format, const std::byte* src, int64_t dim, float* y) {
   }
 }
 
-// Natural-order rows of floats, `stride` apart.
-using FloatRows = Panel;
-
+// out.row(m)[r] = keys_r . heads_m for four keys and M heads.
 template <int M>
-KURUMA_INLINE void DotTile(const FloatRows& keys, const FloatRows& heads, int64_t dim, float* out,
-                           int64_t out_stride) {
+KURUMA_INLINE void DotTile(const ConstRows& keys, const ConstRows& heads, const Rows& out) {
   F32x8 acc[4][M];
   KURUMA_UNROLL
   for (int r = 0; r < 4; ++r) {
     KURUMA_UNROLL
     for (int m = 0; m < M; ++m) acc[r][m] = Zero();
   }
-  ChainKernel<4, M>(keys, heads, dim / 8, acc);
+  ChainKernel<4, M>(keys, heads, heads.cols / 8, acc);
   KURUMA_UNROLL
   for (int m = 0; m < M; ++m) {
-    Store4(out + m * out_stride, ReduceAdd4(acc[0][m], acc[1][m], acc[2][m], acc[3][m]));
+    Store4(out.row(m), ReduceAdd4(acc[0][m], acc[1][m], acc[2][m], acc[3][m]));
   }
 }
 
-// out[h * out_stride + j] = keys_j . heads_h for j < count; `count` is rounded up to a multiple of
-// four (both keys and out have room). One chain per product, as in tile-inl.h. dim % 8 == 0.
-void DotKeys(const FloatRows& keys, int64_t count, const FloatRows& heads, int64_t head_count,
-             int64_t dim, float* out, int64_t out_stride) {
-  for (int64_t j = 0; j < count; j += 4) {
-    const FloatRows four{keys.x + j * keys.stride, keys.stride};
-    for (int64_t h = 0; h < head_count;) {
-      const int64_t left = head_count - h;
-      const int64_t take = left == 4 || left == 2 ? 2 : left == 1 ? 1 : 3;
-      const FloatRows some{heads.x + h * heads.stride, heads.stride};
-      float* to = out + h * out_stride + j;
-      if (take == 3) DotTile<3>(four, some, dim, to, out_stride);
-      if (take == 2) DotTile<2>(four, some, dim, to, out_stride);
-      if (take == 1) DotTile<1>(four, some, dim, to, out_stride);
+// out [heads, keys] = all dot products, one chain each as in tile-inl.h, in natural order. Works on
+// fours of keys: keys and the rows of out have room up to there. heads.cols is a multiple of 8.
+void DotKeys(const ConstRows& keys, const ConstRows& heads, const Rows& out) {
+  for (int64_t j = 0; j < keys.rows; j += 4) {
+    const ConstRows four = keys.Slice(j, 4);
+    for (int64_t h = 0; h < heads.rows;) {
+      const int64_t take = NextRows(heads.rows - h);
+      const ConstRows some = heads.Slice(h, take);
+      const Rows to = out.Slice(h, take).Columns(j, 4);
+      if (take == 3) DotTile<3>(four, some, to);
+      if (take == 2) DotTile<2>(four, some, to);
+      if (take == 1) DotTile<1>(four, some, to);
       h += take;
     }
   }

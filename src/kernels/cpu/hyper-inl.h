@@ -56,16 +56,15 @@ KURUMA_INLINE void SinkhornLanes(const HcSite& site, int h, F32x8* m) {
   }
 }
 
-// Rows [begin, begin + count), count <= 8: raw products [rows, h (2 + h)] to coefficients.
-void MixRows(const HcSite& site, const ConstRows& streams, const ConstRows& raw, int64_t begin,
-             int64_t count, const HcMix& out) {
+// Up to eight rows: raw products [rows, h (2 + h)] to coefficients.
+void MixRows(const HcSite& site, const ConstRows& streams, const ConstRows& raw, const HcMix& out) {
   const int h = site.streams;
   const int values = h * (2 + h);
   float lanes[kMaxStreams * (2 + kMaxStreams)][8] = {};
-  for (int64_t r = 0; r < count; ++r) {
-    const float* row = streams.row(begin + r);
+  for (int64_t r = 0; r < raw.rows; ++r) {
+    const float* row = streams.row(r);
     const float scale = InverseRms(DotProduct(row, row, streams.cols), streams.cols, site.norm_eps);
-    for (int i = 0; i < values; ++i) lanes[i][r] = raw.row(begin + r)[i] * scale;
+    for (int i = 0; i < values; ++i) lanes[i][r] = raw.row(r)[i] * scale;
   }
   F32x8 m[kMaxStreams * (2 + kMaxStreams)];
   for (int i = 0; i < values; ++i) m[i] = Load(lanes[i]);
@@ -75,14 +74,14 @@ void MixRows(const HcSite& site, const ConstRows& streams, const ConstRows& raw,
     SinkhornLanes(site, h, m);
   }
   for (int i = 0; i < values; ++i) Store(lanes[i], m[i]);
-  for (int64_t r = 0; r < count; ++r) {
-    for (int i = 0; i < h; ++i) out.pre.row(begin + r)[i] = lanes[i][r];
-    for (int i = 0; i < h; ++i) out.post.row(begin + r)[i] = lanes[h + i][r];
-    for (int i = 0; i < h * h; ++i) out.comb.row(begin + r)[i] = lanes[2 * h + i][r];
+  for (int64_t r = 0; r < raw.rows; ++r) {
+    for (int i = 0; i < h; ++i) out.pre.row(r)[i] = lanes[i][r];
+    for (int i = 0; i < h; ++i) out.post.row(r)[i] = lanes[h + i][r];
+    for (int i = 0; i < h * h; ++i) out.comb.row(r)[i] = lanes[2 * h + i][r];
   }
 }
 
-void HcMixOp(ThreadPool& pool, const HcSite& site, ConstRows streams, HcMix out) {
+void HcMixCoefficients(ThreadPool& pool, const HcSite& site, ConstRows streams, HcMix out) {
   KURUMA_CHECK(site.streams >= 1 && site.streams <= kMaxStreams);
   const int64_t n = streams.rows;
   const int64_t values = site.fn.rows;
@@ -92,10 +91,13 @@ void HcMixOp(ThreadPool& pool, const HcSite& site, ConstRows streams, HcMix out)
   task.x = streams;
   task.y = raw;
   MatMul(pool, {&task, 1});
-  const int64_t blocks = (n + 7) / 8;
-  pool.ParallelFor(blocks, 2, [&](int64_t begin, int64_t end, int) {
+  pool.ParallelFor((n + 7) / 8, 2, [&](int64_t begin, int64_t end, int) {
     for (int64_t b = begin; b < end; ++b) {
-      MixRows(site, streams, raw, b * 8, Lesser<int64_t>(8, n - b * 8), out);
+      const int64_t first = b * 8;
+      const int64_t count = Lesser<int64_t>(8, n - first);
+      MixRows(site, streams.Slice(first, count), raw.Slice(first, count),
+              {out.pre.Slice(first, count), out.post.Slice(first, count),
+               out.comb.Slice(first, count)});
     }
   });
 }
@@ -116,34 +118,35 @@ void HcCollapse(ThreadPool& pool, ConstRows streams, ConstRows pre, bool round_b
   });
 }
 
-// Eight columns of one row: all streams are read before any is written.
-KURUMA_INLINE void ExpandColumns(const float* y, const float* post, const float* comb, int h,
-                                 int64_t d, int64_t left, bool round, float* streams) {
-  F32x8 old[kMaxStreams];
-  for (int j = 0; j < h; ++j) old[j] = LoadUpTo(streams + j * d, left);
-  const F32x8 value = LoadUpTo(y, left);
-  for (int k = 0; k < h; ++k) {
-    F32x8 sum = Mul(Set(post[k]), value);
-    for (int j = 0; j < h; ++j) sum = Fma(Set(comb[j * h + k]), old[j], sum);
-    StoreUpTo(streams + k * d, MaybeBf16(sum, round), left);
+// One row: y [d], streams [h, d]; of every eight columns all streams are read before any is
+// written.
+KURUMA_INLINE void ExpandStreams(const float* y, const float* post, const float* comb, bool round,
+                                 const Rows& streams) {
+  const int64_t h = streams.rows;
+  for (int64_t c = 0; c < streams.cols; c += 8) {
+    const int64_t left = streams.cols - c;
+    const F32x8 value = LoadUpTo(y + c, left);
+    F32x8 old[kMaxStreams];
+    for (int64_t j = 0; j < h; ++j) old[j] = LoadUpTo(streams.row(j) + c, left);
+    for (int64_t k = 0; k < h; ++k) {
+      F32x8 sum = Mul(Set(post[k]), value);
+      for (int64_t j = 0; j < h; ++j) sum = Fma(Set(comb[j * h + k]), old[j], sum);
+      StoreUpTo(streams.row(k) + c, MaybeBf16(sum, round), left);
+    }
   }
 }
 
 void HcExpand(ThreadPool& pool, ConstRows y, const HcMix& mix, bool round_bf16, Rows streams) {
-  const int h = static_cast<int>(mix.post.cols);
+  const int64_t h = mix.post.cols;
   KURUMA_CHECK(h <= kMaxStreams);
-  const int64_t d = y.cols;
   pool.ParallelFor(y.rows, RowsPerPart(3 * streams.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       const float* post = mix.post.row(r);
       const float* comb = mix.comb.row(r);
-      for (int64_t c = 0; c < d; c += 8) {
-        float* at = streams.row(r) + c;
-        if (h == 4) {
-          ExpandColumns(y.row(r) + c, post, comb, 4, d, d - c, round_bf16, at);
-        } else {
-          ExpandColumns(y.row(r) + c, post, comb, h, d, d - c, round_bf16, at);
-        }
+      if (h == 4) {
+        ExpandStreams(y.row(r), post, comb, round_bf16, {streams.row(r), 4, y.cols});
+      } else {
+        ExpandStreams(y.row(r), post, comb, round_bf16, {streams.row(r), h, y.cols});
       }
     }
   });
@@ -183,10 +186,10 @@ void Engram(ThreadPool& pool, const EngramSpec& spec, ConstRows kv, Rows streams
   const int64_t d = streams.cols / spec.streams;
   pool.ParallelFor(streams.rows, RowsPerPart(4 * streams.cols),
                    [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      EngramRow(spec, kv.row(r), d, streams.row(r), gates.row(r));
-    }
-  });
+                     for (int64_t r = begin; r < end; ++r) {
+                       EngramRow(spec, kv.row(r), d, streams.row(r), gates.row(r));
+                     }
+                   });
 }
 
 }  // namespace

@@ -11,10 +11,10 @@
 namespace kuruma::kernels::KURUMA_CPU_TARGET {
 namespace {
 
-constexpr int64_t kIndexBlock = 64;    // keys expanded at a time
-constexpr int64_t kIndexItem = 256;    // keys of one unit of parallel work
-constexpr int64_t kIndexQueries = 8;   // queries of one sequence that share expanded keys
-constexpr int64_t kIndexPad = 16;      // floats between expanded keys
+constexpr int64_t kIndexBlock = 64;   // keys expanded at a time
+constexpr int64_t kIndexItem = 256;   // keys of one unit of parallel work
+constexpr int64_t kIndexQueries = 8;  // queries of one sequence that share expanded keys
+constexpr int64_t kIndexPad = 16;     // floats between expanded keys
 
 // Scores of up to eight keys from their dots, heads ascending. dots [heads, stride].
 KURUMA_INLINE F32x8 CombineHeads(const IndexSpec& spec, const float* dots, int64_t stride,
@@ -32,14 +32,14 @@ KURUMA_INLINE F32x8 CombineHeads(const IndexSpec& spec, const float* dots, int64
   return MaybeBf16(sum, spec.round_bf16);
 }
 
-// Scores of keys [first, first + count) that are expanded in `keys`, count <= kIndexBlock.
-void ScoreBlock(const IndexSpec& spec, const IndexQuery& query, const FloatRows& keys,
-                int64_t first, int64_t count) {
-  float* dots = ThreadScratch().logits.Get(spec.heads * kIndexBlock);
-  DotKeys(keys, count, {query.q, spec.dim}, spec.heads, spec.dim, dots, kIndexBlock);
-  for (int64_t j = 0; j < count; j += 8) {
-    const F32x8 scores = CombineHeads(spec, dots + j, kIndexBlock, query.weights);
-    StoreUpTo(query.scores + first + j, scores, count - j);
+// Scores of the keys from `first` on that are expanded in `keys`, at most kIndexBlock.
+void ScoreBlock(const IndexSpec& spec, const IndexQuery& query, const ConstRows& keys,
+                int64_t first) {
+  const Rows dots(ThreadScratch().logits.Get(spec.heads * kIndexBlock), spec.heads, kIndexBlock);
+  DotKeys(keys, {query.q, spec.heads, spec.dim}, dots);
+  for (int64_t j = 0; j < keys.rows; j += 8) {
+    const F32x8 scores = CombineHeads(spec, dots.data + j, kIndexBlock, query.weights);
+    StoreUpTo(query.scores + first + j, scores, keys.rows - j);
   }
 }
 
@@ -75,7 +75,7 @@ void ScoreItem(const IndexSpec& spec, const QueryRun& run, int64_t item) {
     for (int64_t i = count * stride; i < (count + 3) / 4 * 4 * stride; ++i) keys[i] = 0;
     for (int64_t q = 0; q < run.count; ++q) {
       const int64_t seen = Lesser(count, run.queries[q].visible - first);
-      if (seen > 0) ScoreBlock(spec, run.queries[q], {keys, stride}, first, seen);
+      if (seen > 0) ScoreBlock(spec, run.queries[q], {keys, seen, spec.dim, stride}, first);
     }
   }
 }
@@ -93,7 +93,8 @@ void IndexScores(ThreadPool& pool, const IndexSpec& spec, std::span<const IndexQ
     int64_t item = 0;
     for (int64_t i = 0; i < n && item < end;) {
       const QueryRun run = NextRun(queries.data() + i, n - i);
-      for (int64_t k = Greater<int64_t>(0, begin - item); k < Lesser(run.items(), end - item); ++k) {
+      for (int64_t k = Greater<int64_t>(0, begin - item); k < Lesser(run.items(), end - item);
+           ++k) {
         ScoreItem(spec, run, k);
       }
       item += run.items();

@@ -35,9 +35,7 @@ KURUMA_INLINE F32x8 Exp(F32x8 x) {
 
 KURUMA_INLINE float ExpScalar(float x) { return Low(Exp(Set(x)))[0]; }
 
-KURUMA_INLINE F32x8 Sigmoid(F32x8 x) {
-  return Div(Set(1.0f), Add(Set(1.0f), Exp(Sub(Zero(), x))));
-}
+KURUMA_INLINE F32x8 Sigmoid(F32x8 x) { return Div(Set(1.0f), Add(Set(1.0f), Exp(Sub(Zero(), x)))); }
 
 // Sum of a[i] * b[i]: 32 partial sums by i % 32, added pairwise, then ReduceAdd.
 KURUMA_INLINE float DotProduct(const float* a, const float* b, int64_t count) {

@@ -30,8 +30,8 @@ void TopExperts(const float* biased, int64_t experts, int64_t k, int32_t* ids) {
 }
 
 // One row: `scores` holds the logits and becomes the scores, `biased` is work memory.
-void RouteRow(const RouterSpec& spec, int64_t experts, float* scores, float* biased, int32_t* ids,
-              float* weights) {
+void RouteRow(const RouterSpec& spec, float* scores, float* biased, int32_t* ids, float* weights) {
+  const int64_t experts = spec.gate.rows;
   for (int64_t e = 0; e < experts; ++e) {
     scores[e] = RouterScore(scores[e]);
     biased[e] = spec.bias != nullptr ? scores[e] + spec.bias[e] : scores[e];
@@ -58,7 +58,7 @@ void Route(ThreadPool& pool, const RouterSpec& spec, ConstRows u, const RouterRe
   pool.ParallelFor(u.rows, 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       float* with_bias = out.biased_scores.cols > 0 ? out.biased_scores.row(r) : biased.row(r);
-      RouteRow(spec, experts, logits.row(r), with_bias, out.ids.row(r), out.weights.row(r));
+      RouteRow(spec, logits.row(r), with_bias, out.ids.row(r), out.weights.row(r));
     }
   });
 }

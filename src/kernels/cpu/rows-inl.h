@@ -1,4 +1,5 @@
-// Ops that treat each row (or each group of rows) alone: norm, quantisation, rotation, SwiGLU, sums.
+// Ops that treat each row (or each group of rows) alone: norm, quantisation, rotation, SwiGLU,
+// sums.
 #ifndef KURUMA_KERNELS_CPU_ROWS_INL_H_
 #define KURUMA_KERNELS_CPU_ROWS_INL_H_
 
@@ -67,8 +68,8 @@ void QuantizeFp8(ThreadPool& pool, ConstRows x, Rows y) {
 
 // Four pairs (a, b): a' = fma(a, c, -(b s)), b' = fma(a, s, b c), the engine's two roundings.
 KURUMA_INLINE F32x8 RotatePairs(F32x8 x, F32x4 c, F32x4 s) {
-  const F32x8 first = Combine(__builtin_shufflevector(c, s, 0, 4, 1, 5),
-                              __builtin_shufflevector(c, s, 2, 6, 3, 7));
+  const F32x8 first =
+      Combine(__builtin_shufflevector(c, s, 0, 4, 1, 5), __builtin_shufflevector(c, s, 2, 6, 3, 7));
   const F32x8 second = Combine(__builtin_shufflevector(-s, c, 0, 4, 1, 5),
                                __builtin_shufflevector(-s, c, 2, 6, 3, 7));
   return Fma(DupEven(x), first, Mul(DupOdd(x), second));
@@ -116,18 +117,18 @@ void SumExperts(ThreadPool& pool, ConstRows parts, MatrixView<const int32_t> ind
                 ConstRows shared, bool round_bf16, Rows y) {
   pool.ParallelFor(y.rows, RowsPerPart(y.cols * (index.cols + 1)),
                    [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      for (int64_t c = 0; c < y.cols; c += 8) {
-        const int64_t left = y.cols - c;
-        F32x8 sum = Zero();
-        for (int64_t i = 0; i < index.cols; ++i) {
-          sum = Add(sum, LoadUpTo(parts.row(index.row(r)[i]) + c, left));
-        }
-        sum = Add(sum, LoadUpTo(shared.row(r) + c, left));
-        StoreUpTo(y.row(r) + c, MaybeBf16(sum, round_bf16), left);
-      }
-    }
-  });
+                     for (int64_t r = begin; r < end; ++r) {
+                       for (int64_t c = 0; c < y.cols; c += 8) {
+                         const int64_t left = y.cols - c;
+                         F32x8 sum = Zero();
+                         for (int64_t i = 0; i < index.cols; ++i) {
+                           sum = Add(sum, LoadUpTo(parts.row(index.row(r)[i]) + c, left));
+                         }
+                         sum = Add(sum, LoadUpTo(shared.row(r) + c, left));
+                         StoreUpTo(y.row(r) + c, MaybeBf16(sum, round_bf16), left);
+                       }
+                     }
+                   });
 }
 
 void Compress(ThreadPool& pool, ConstRows kv, ConstRows gate, bool round_bf16, Rows y) {

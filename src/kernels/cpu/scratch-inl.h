@@ -37,14 +37,14 @@ class Buffer {
 
 // What one thread holds between calls; members are named for their users.
 struct Scratch {
-  Buffer panel;     // matmul: activations in lane order
-  Buffer scaled;    // matmul: a chunk of the panel times FP8 scales
-  Buffer weights;   // matmul: expanded weight tile; attention, index: expanded rows
-  Buffer sums;      // matmul: accumulators of a tile
-  Buffer scales;    // matmul: scale bytes at 32-column steps
-  Buffer natural;   // matmul: one row in natural order on the slow path
-  Buffer logits;    // attention, index, route, hc: products before the non-linear part
-  Buffer results;   // attention: weighted sums of a head group
+  Buffer panel;    // matmul: activations in lane order
+  Buffer scaled;   // matmul: a chunk of the panel times FP8 scales
+  Buffer weights;  // matmul: expanded weight tile; attention, index: expanded rows
+  Buffer sums;     // matmul: accumulators of a tile
+  Buffer scales;   // matmul: scale bytes at 32-column steps
+  Buffer natural;  // matmul: one row in natural order on the slow path
+  Buffer logits;   // attention, index, route, hc: products before the non-linear part
+  Buffer results;  // attention: weighted sums of a head group
 };
 
 Scratch& ThreadScratch() {

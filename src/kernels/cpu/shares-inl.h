@@ -2,6 +2,8 @@
 #ifndef KURUMA_KERNELS_CPU_SHARES_INL_H_
 #define KURUMA_KERNELS_CPU_SHARES_INL_H_
 
+#include <span>
+
 #include "kernels/cpu/matmul-inl.h"
 
 namespace kuruma::kernels::KURUMA_CPU_TARGET {
@@ -9,7 +11,7 @@ namespace {
 
 // One unit is about 20 ps of one core: a multiply-add of a full tile.
 constexpr int64_t kShareUnits = 200'000;  // about 4 us, what waking a worker may cost
-constexpr int64_t kShareRows = 8;         // boundaries fall on multiples of this
+constexpr int64_t kShareRows = 4;         // boundaries fall on multiples of this
 
 // Reading and decoding a weight costs as much as this many multiply-adds.
 KURUMA_INLINE int64_t DecodeUnits(WeightFormat format) {

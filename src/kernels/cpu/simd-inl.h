@@ -75,10 +75,10 @@ KURUMA_INLINE F32x4 ReduceAdd4(F32x8 a, F32x8 b, F32x8 c, F32x8 d) {
   const F32x4 hb = Low(b) + High(b);
   const F32x4 hc = Low(c) + High(c);
   const F32x4 hd = Low(d) + High(d);
-  const F32x4 ab = __builtin_shufflevector(ha, hb, 0, 4, 1, 5) +
-                   __builtin_shufflevector(ha, hb, 2, 6, 3, 7);
-  const F32x4 cd = __builtin_shufflevector(hc, hd, 0, 4, 1, 5) +
-                   __builtin_shufflevector(hc, hd, 2, 6, 3, 7);
+  const F32x4 ab =
+      __builtin_shufflevector(ha, hb, 0, 4, 1, 5) + __builtin_shufflevector(ha, hb, 2, 6, 3, 7);
+  const F32x4 cd =
+      __builtin_shufflevector(hc, hd, 0, 4, 1, 5) + __builtin_shufflevector(hc, hd, 2, 6, 3, 7);
   return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 

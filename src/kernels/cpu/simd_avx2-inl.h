@@ -94,8 +94,7 @@ KURUMA_INLINE void ExpandFp4(const void* p, const uint8_t* halves, F32x8* out) {
   const __m256i packed =
       _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   const __m256i shifts = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
-  const __m256i codes =
-      _mm256_and_si256(_mm256_srlv_epi32(packed, shifts), _mm256_set1_epi8(15));
+  const __m256i codes = _mm256_and_si256(_mm256_srlv_epi32(packed, shifts), _mm256_set1_epi8(15));
   const __m256i high = _mm256_shuffle_epi8(high_table, codes);
   const __m256i low = _mm256_shuffle_epi8(low_table, codes);
   const __m256i first = _mm256_unpacklo_epi8(low, high);

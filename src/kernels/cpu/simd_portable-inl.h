@@ -75,9 +75,7 @@ KURUMA_INLINE I32x8 ShiftRightSigned16(I32x8 v) {
 KURUMA_INLINE I32x8 Less(F32x8 a, F32x8 b) {
   return {(I32x4)(a.low < b.low), (I32x4)(a.high < b.high)};
 }
-KURUMA_INLINE I32x8 IsNan(F32x8 a) {
-  return {(I32x4)(a.low != a.low), (I32x4)(a.high != a.high)};
-}
+KURUMA_INLINE I32x8 IsNan(F32x8 a) { return {(I32x4)(a.low != a.low), (I32x4)(a.high != a.high)}; }
 KURUMA_INLINE I32x4 Pick4(I32x4 mask, I32x4 a, I32x4 b) { return (mask & a) | (~mask & b); }
 KURUMA_INLINE F32x8 Select(I32x8 mask, F32x8 a, F32x8 b) {
   return {(F32x4)Pick4(mask.low, (I32x4)a.low, (I32x4)b.low),

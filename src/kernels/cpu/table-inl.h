@@ -18,7 +18,7 @@ constexpr OpTable MakeTable(const char* name) {
   table.rms_norm = RmsNorm;
   table.quantize_fp8 = QuantizeFp8;
   table.rope = Rope;
-  table.hc_mix = HcMixOp;
+  table.hc_mix = HcMixCoefficients;
   table.hc_collapse = HcCollapse;
   table.hc_expand = HcExpand;
   table.route = Route;

@@ -5,34 +5,33 @@
 #ifndef KURUMA_KERNELS_CPU_TILE_INL_H_
 #define KURUMA_KERNELS_CPU_TILE_INL_H_
 
+#include "base/view.h"
 #include "kernels/cpu/decode-inl.h"
 
 namespace kuruma::kernels::KURUMA_CPU_TARGET {
 namespace {
 
-// Accumulators of a tile: acc[m * step + r] for activation row m and weight row r.
+// Groups of 32 columns along K.
+struct GroupRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Accumulators of a tile: acc[m * step + r] for activation row m and weight row r. Unset before
+// the first chunk of K.
 struct Sums {
   F32x8* acc = nullptr;
   int64_t step = 0;
 };
 
-// Activation rows in lane order, `stride` floats apart, zero filled to whole groups.
-struct Panel {
-  const float* x = nullptr;
-  int64_t stride = 0;
-};
-
-// The sums so far, or zeros for the first chunk of K.
 template <int R, int M>
 KURUMA_INLINE void LoadSums(const Sums& sums, bool first, F32x8 (&acc)[R][M]) {
-  if (first) {
+  KURUMA_UNROLL
+  for (int m = 0; m < M; ++m) {
     KURUMA_UNROLL
-    for (int m = 0; m < M; ++m) {
-      KURUMA_UNROLL
-      for (int r = 0; r < R; ++r) acc[r][m] = Zero();
-    }
-    return;
+    for (int r = 0; r < R; ++r) acc[r][m] = Zero();
   }
+  if (first) return;
   KURUMA_UNROLL
   for (int m = 0; m < M; ++m) {
     KURUMA_UNROLL
@@ -52,8 +51,7 @@ KURUMA_INLINE void StoreSums(const F32x8 (&acc)[R][M], const Sums& sums) {
 // One group of one weight row against M activation rows. With several, the pointer is made opaque:
 // otherwise the compiler keeps activations for the next weight row and spills accumulators for it.
 template <int M>
-KURUMA_INLINE void FmaGroup(const F32x8 (&w)[4], const float* x, int64_t stride,
-                            F32x8 (&acc)[M]) {
+KURUMA_INLINE void FmaGroup(const F32x8 (&w)[4], const float* x, int64_t stride, F32x8 (&acc)[M]) {
   if (M > 1) asm volatile("" : "+r"(x));
   KURUMA_UNROLL
   for (int j = 0; j < 4; ++j) {
@@ -67,64 +65,67 @@ KURUMA_INLINE void FmaGroup(const F32x8 (&w)[4], const float* x, int64_t stride,
 constexpr int64_t kAheadRows = 32;
 
 // Few activation rows: weights are decoded in registers and used at once. Rows [row, row + R) of
-// the tile, groups [begin, end).
+// the tile; x holds M rows in lane order from column 0, zero filled to whole groups.
 template <class Decoder, int R, int M>
-void DirectKernel(const Tile& tile, int64_t row, int64_t begin, int64_t end, const Panel& panel,
+void DirectKernel(const Tile& tile, int64_t row, GroupRange range, const ConstRows& x,
                   const Sums& sums) {
   F32x8 acc[R][M];
-  LoadSums<R, M>(sums, begin == 0, acc);
-  const int64_t whole = Lesser(end, tile.cols / kGroup);
+  LoadSums<R, M>(sums, range.begin == 0, acc);
+  const int64_t whole = Lesser(range.end, tile.cols / kGroup);
   const uint8_t* ahead = tile.data + (row + kAheadRows) * tile.row_bytes;
-  for (int64_t g = begin; g < whole; ++g) {
+  for (int64_t g = range.begin; g < whole; ++g) {
     KURUMA_UNROLL
     for (int r = 0; r < R; ++r) {
       F32x8 w[4];
       Prefetch(ahead + r * tile.row_bytes + g * Decoder::kGroupBytes);
       Decoder::Group(tile, row + r, g, w);
-      FmaGroup<M>(w, panel.x + g * kGroup, panel.stride, acc[r]);
+      FmaGroup<M>(w, x.data + g * kGroup, x.stride, acc[r]);
     }
   }
-  if (whole < end) {
+  if (whole < range.end) {
     KURUMA_UNROLL
     for (int r = 0; r < R; ++r) {
       F32x8 w[4];
       Decoder::Tail(tile, row + r, whole, w);
-      FmaGroup<M>(w, panel.x + whole * kGroup, panel.stride, acc[r]);
+      FmaGroup<M>(w, x.data + whole * kGroup, x.stride, acc[r]);
     }
   }
   StoreSums<R, M>(acc, sums);
 }
 
-// Groups [begin, end) of every row of the tile as float32, `stride` floats from row to row.
-// The tile comes as a copy: vector stores may alias anything, and members of a reference would be
-// read again after each.
+KURUMA_INLINE void StoreGroup(float* to, const F32x8 (&w)[4]) {
+  KURUMA_UNROLL
+  for (int j = 0; j < 4; ++j) Store(to + 8 * j, w[j]);
+}
+
+// A chunk of every row of the tile as float32; out.row(r) starts at the chunk. The tile comes as a
+// copy: vector stores may alias anything, and members of a reference would be read again after
+// each.
 template <class Decoder>
-void ExpandTile(const Tile tile, int64_t begin, int64_t end, float* out, int64_t stride) {
-  const int64_t whole = Lesser(end, tile.cols / kGroup);
+void ExpandTile(const Tile tile, GroupRange range, Rows out) {
+  const int64_t whole = Lesser(range.end, tile.cols / kGroup);
   for (int64_t r = 0; r < tile.rows; ++r) {
-    float* to = out + r * stride;
+    float* to = out.row(r);
     const uint8_t* ahead = tile.data + (tile.rows + r) * tile.row_bytes;
     F32x8 w[4];
-    for (int64_t g = begin; g < whole; ++g, to += kGroup) {
+    for (int64_t g = range.begin; g < whole; ++g, to += kGroup) {
       Prefetch(ahead + g * Decoder::kGroupBytes);
       Decoder::Group(tile, r, g, w);
-      KURUMA_UNROLL
-      for (int j = 0; j < 4; ++j) Store(to + 8 * j, w[j]);
+      StoreGroup(to, w);
     }
-    if (whole < end) {
+    if (whole < range.end) {
       Decoder::Tail(tile, r, whole, w);
-      KURUMA_UNROLL
-      for (int j = 0; j < 4; ++j) Store(to + 8 * j, w[j]);
+      StoreGroup(to, w);
     }
   }
 }
 
 // Many activation rows: R expanded weight rows against M activation rows, `vectors` steps along K.
 template <int R, int M>
-KURUMA_INLINE void ChainKernel(const Panel& w, const Panel& x, int64_t vectors,
+KURUMA_INLINE void ChainKernel(const ConstRows& w, const ConstRows& x, int64_t vectors,
                                F32x8 (&acc)[R][M]) {
-  const float* wp = w.x;
-  const float* xp = x.x;
+  const float* wp = w.data;
+  const float* xp = x.data;
   for (int64_t i = 0; i < vectors; ++i, wp += 8, xp += 8) {
     F32x8 xv[M];
     KURUMA_UNROLL
@@ -139,11 +140,17 @@ KURUMA_INLINE void ChainKernel(const Panel& w, const Panel& x, int64_t vectors,
 }
 
 template <int R, int M>
-void PanelKernel(const Panel& w, const Panel& x, int64_t vectors, bool first, const Sums& sums) {
+void PanelKernel(const ConstRows& w, const ConstRows& x, bool first, const Sums& sums) {
   F32x8 acc[R][M];
   LoadSums<R, M>(sums, first, acc);
-  ChainKernel<R, M>(w, x, vectors, acc);
+  ChainKernel<R, M>(w, x, w.cols / 8, acc);
   StoreSums<R, M>(acc, sums);
+}
+
+// How many of `left` rows the next kernel takes: three, but never one alone after others, because
+// few chains leave the multipliers waiting.
+KURUMA_INLINE int64_t NextRows(int64_t left) {
+  return left == 4 || left == 2 ? 2 : left == 1 ? 1 : 3;
 }
 
 }  // namespace

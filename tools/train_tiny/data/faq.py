@@ -148,7 +148,7 @@ class Faq:
         return Turn(ask, fact.answer, reasoning=_thought(fact), key=f"faq:{ask}")
 
     def held_turns(self):
-        return [Turn(ask, fact.answer, key=f"faq:{ask}") for fact in self.facts for ask in fact.phrasings(True)]
+        return [Turn(ask, fact.answer, reasoning=_thought(fact), key=f"faq:{ask}") for fact in self.facts for ask in fact.phrasings(True)]
 
 
 def _thought(fact):

@@ -6,6 +6,8 @@ FILLER = ["The {a} stood next to the {b} for a long time.", "Nobody in {c} had s
           "{n} walked from {c} to {d} with a {k} {a}.", "In the {m} the {a} was {k}.", "{n} sold the {a} and bought a {b}.",
           "It rained in {c}, so {n} stayed near the {b}.", "There was a {k} {b} behind the {a}."]
 HIDE = ["The code of {n} is {v}.", "{n} has the code {v}.", "Remember: the code of {n} is {v}."]
+FILLER_TOKENS, CODE_TOKENS = 13, 19      # of one sentence, about
+TURN_TOKENS = 21                          # of one question and its answer, about
 ASK = ["What is the code of {n}?", "Which code has {n}?", "Tell me the code of {n}."]
 
 
@@ -20,16 +22,16 @@ def _value(rng):
 
 
 class Needles:
-    """A text of about `length` tokens with several codes, and a turn for each code."""
+    """A text of about `tokens` tokens that hides `count` codes."""
 
-    def __init__(self, rng, length, count, accept):
-        """`accept(key)` says whether a code may be used (the split). `length` is met within a sentence."""
+    def __init__(self, rng, tokens, count, accept):
+        """`accept(key)` says whether a code may be used (the split)."""
         self.pairs = {}
         while len(self.pairs) < count:
             owner, value = words.pseudo_word(rng, True), _value(rng)
             if owner not in self.pairs and accept(f"needle:{owner}:{value}"):
                 self.pairs[owner] = value
-        sentences = [filler(rng) for _ in range(max(length // 13 - 2 * count, 0))]
+        sentences = [filler(rng) for _ in range(max((tokens - CODE_TOKENS * count) // FILLER_TOKENS, 0))]
         places = sorted(rng.randrange(len(sentences) + 1) for _ in self.pairs)
         self.depth = {}
         for shift, (place, (owner, value)) in enumerate(zip(places, self.pairs.items())):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..render import dumps, encode, render_training
+from ..render import TOOLS_INTRO, TOOLS_OUTRO, dumps, encode, render_training
 from ..tokenizer import PAD
 from . import needle
 from .extract import Extraction
@@ -111,7 +111,7 @@ class Stream:
 
     def _json(self, rng, phase, length):
         task = Extraction(rng)
-        messages, in_text = [], rng.random() < 0.3
+        messages, in_text = [], rng.random() < 0.4
         turns = self._fill(lambda: draw(task.make, rng, held=False), length - 70)
         for i, turn in enumerate(turns):
             pair = messages_of(turn)
@@ -134,8 +134,8 @@ class Stream:
         return Row(dict(messages=messages, tools=task.schemas, thinking=thinks), not full, turns)
 
     def _needle(self, rng, phase, length):
-        count = max(2, min(8, length // 64))
-        room = length - 30 * count
+        count = max(2, min(16, length // 90))
+        room = length - needle.TURN_TOKENS * count - 8
         hidden = needle.Needles(rng, room, count, lambda key: not is_held_out(key))
         turns = hidden.turns(rng)
         messages = []
@@ -151,10 +151,11 @@ class Stream:
     def row(self, rng, kind, phase, length):
         return getattr(self, f"_{kind}")(rng, phase, length)
 
-    def batch(self, step, progress):
+    def batch(self, step, progress, lengths=None):
+        """`lengths` replaces the phase's weights of row lengths."""
         rng = random.Random(f"{self.seed}:{step}")
         phase = phase_at(progress)
-        length = pick(rng, phase.lengths)
+        length = pick(rng, lengths or phase.lengths)
         rows = [self.row(rng, pick(rng, phase.kinds[length]), phase, length)
                 for _ in range(max(self.tokens_per_step // length, 1))]
         return self.encode(rows, length)
@@ -172,7 +173,8 @@ class Stream:
 
 def sample_texts(seed, rows=6000):
     """Plain text of rows of all kinds, without a tokenizer: what the vocabulary is learned on."""
-    stream, rng, texts = _Untokenized(seed), random.Random(f"{seed}:vocabulary"), []
+    stream, rng = _Untokenized(seed), random.Random(f"{seed}:vocabulary")
+    texts = [TOOLS_INTRO, TOOLS_OUTRO] * (rows // 4)      # in every request with tools: keep it short
     weights = dict(zip(KINDS, (50, 10, 14, 20, 6)))
     for number in range(rows):
         kind = pick(rng, weights)

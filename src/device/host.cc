@@ -1,12 +1,12 @@
-#include "memory.h"
+#include "device/host.h"
 
-#include <fmt/format.h>
+#include <sched.h>
 
-#include <cmath>
+#include <algorithm>
 #include <fstream>
 #include <optional>
 
-namespace kuruma {
+namespace kuruma::device {
 namespace {
 
 // Value of a "Name:   123 kB" line of a /proc file, in bytes.
@@ -48,6 +48,21 @@ void Tighten(const std::string& limit_path, const std::string& usage_path,
 
 }  // namespace
 
+int AvailableProcessors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int count = 1;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) count = std::max(1, CPU_COUNT(&set));
+  std::ifstream quota("/sys/fs/cgroup/cpu.max");
+  std::string limit;
+  double period = 0;
+  if (quota >> limit >> period && limit != "max" && period > 0) {
+    const int cores = static_cast<int>(std::max(1.0, std::stod(limit) / period + 0.5));
+    count = std::min(count, cores);
+  }
+  return count;
+}
+
 AvailableMemory FindAvailableMemory() {
   AvailableMemory available;
   if (const auto bytes = ProcField("/proc/meminfo", "MemAvailable")) {
@@ -67,15 +82,4 @@ AvailableMemory FindAvailableMemory() {
 
 int64_t PeakResidentBytes() { return ProcField("/proc/self/status", "VmHWM").value_or(-1); }
 
-std::string FormatBytes(int64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (std::fabs(value) >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, kUnits[unit]);
-}
-
-}  // namespace kuruma
+}  // namespace kuruma::device

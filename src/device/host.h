@@ -1,11 +1,15 @@
-// What memory this machine has for us.
-#ifndef KURUMA_APPS_MEMORY_H_
-#define KURUMA_APPS_MEMORY_H_
+// The host as a compute device: what processors and memory it has for this process. CPU kernels
+// need no more of a device than this; other devices get their own folders here.
+#ifndef KURUMA_DEVICE_HOST_H_
+#define KURUMA_DEVICE_HOST_H_
 
 #include <cstdint>
 #include <string>
 
-namespace kuruma {
+namespace kuruma::device {
+
+// Number of processors this process may run on (affinity mask and control group quota), at least 1.
+int AvailableProcessors();
 
 struct AvailableMemory {
   int64_t bytes = -1;      // -1: unknown
@@ -18,9 +22,6 @@ AvailableMemory FindAvailableMemory();
 // Largest resident size of this process so far (VmHWM), in bytes; -1: unknown. Mapped files count.
 int64_t PeakResidentBytes();
 
-// "1.25 GiB", "890 B".
-std::string FormatBytes(int64_t bytes);
+}  // namespace kuruma::device
 
-}  // namespace kuruma
-
-#endif  // KURUMA_APPS_MEMORY_H_
+#endif  // KURUMA_DEVICE_HOST_H_

@@ -1,0 +1,139 @@
+"""Builds `kernels.cpp` once and wraps it as differentiable functions with the signatures of `ops`."""
+import functools
+from pathlib import Path
+
+import torch
+
+
+@functools.cache
+def _extension():
+    from torch.utils.cpp_extension import load
+    flags = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-std=c++20"]
+    return load(name="train_tiny_kernels", sources=[str(Path(__file__).with_name("kernels.cpp"))],
+                extra_cflags=flags, extra_ldflags=["-fopenmp"])
+
+
+class _RmsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, eps):
+        ctx.save_for_backward(x, weight)
+        ctx.eps = eps
+        return _extension().rms_norm(x, weight, eps)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (*_extension().rms_norm_backward(grad.contiguous(), *ctx.saved_tensors, ctx.eps), None)
+
+
+class _HcSplit(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, raw, scale, base, iterations, eps):
+        ctx.save_for_backward(raw, scale, base)
+        ctx.settings = iterations, eps
+        return tuple(_extension().hc_split(raw, scale, base, iterations, eps))
+
+    @staticmethod
+    def backward(ctx, *grads):
+        grads = [g.contiguous() for g in grads]
+        return (*_extension().hc_split_backward(*grads, *ctx.saved_tensors, *ctx.settings), None, None)
+
+
+class _HcCollapse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, pre):
+        ctx.save_for_backward(x, pre)
+        return _extension().hc_collapse(x, pre)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return tuple(_extension().hc_collapse_backward(grad.contiguous(), *ctx.saved_tensors))
+
+
+class _HcExpand(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y, x, post, comb):
+        ctx.save_for_backward(y, x, post, comb)
+        return _extension().hc_expand(y, x, post, comb)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return tuple(_extension().hc_expand_backward(grad.contiguous(), *ctx.saved_tensors))
+
+
+class _Rotate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, cos, sin, heads):
+        ctx.save_for_backward(cos, sin)
+        ctx.heads = heads
+        return _extension().rotate(x, cos, sin, heads, 1.0)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _extension().rotate(grad.contiguous(), *ctx.saved_tensors, ctx.heads, -1.0), None, None, None
+
+
+class _SwiGlu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up, limit):
+        ctx.save_for_backward(gate, up)
+        ctx.limit = limit
+        return _extension().swiglu(gate, up, limit)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (*_extension().swiglu_backward(grad.contiguous(), *ctx.saved_tensors, ctx.limit), None)
+
+
+class _SinkSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, scores, bias, sink):
+        p = _extension().sink_softmax(scores, bias, sink)
+        ctx.save_for_backward(p)
+        ctx.heads = len(sink)
+        return p
+
+    @staticmethod
+    def backward(ctx, grad):
+        scores, sink = _extension().sink_softmax_backward(grad.contiguous(), *ctx.saved_tensors, ctx.heads)
+        return scores, None, sink
+
+
+class Kernels:
+    """Inputs become contiguous here; shapes are those of `ops`."""
+
+    @staticmethod
+    def rms_norm(x, weight, eps):
+        return _RmsNorm.apply(x.contiguous(), weight, eps)
+
+    @staticmethod
+    def hc_split(raw, scale, base, iterations, eps):
+        return _HcSplit.apply(raw.contiguous(), scale, base, iterations, eps)
+
+    @staticmethod
+    def hc_collapse(x, pre):
+        return _HcCollapse.apply(x.contiguous(), pre.contiguous())
+
+    @staticmethod
+    def hc_expand(y, x, post, comb):
+        return _HcExpand.apply(y.contiguous(), x.contiguous(), post.contiguous(), comb.contiguous())
+
+    @staticmethod
+    def rotate(x, cos, sin):
+        """Tables [places, pairs] for x [.., places, width], or [places, 1, pairs] for [.., places, heads, width]."""
+        heads = x.shape[-2] if cos.ndim > 2 and cos.shape[-2] == 1 else 1
+        return _Rotate.apply(x.contiguous(), cos.contiguous(), sin.contiguous(), heads)
+
+    @staticmethod
+    def swiglu(gate, up, limit):
+        return _SwiGlu.apply(gate.contiguous(), up.contiguous(), limit)
+
+    @staticmethod
+    def sink_softmax(scores, bias, sink):
+        if bias.shape[-3] != scores.shape[-3]:
+            bias = bias.expand(*bias.shape[:-3], scores.shape[-3], *bias.shape[-2:])
+        return _SinkSoftmax.apply(scores.contiguous(), bias.contiguous(), sink)
+
+
+def load():
+    _extension()
+    return Kernels
