@@ -91,6 +91,13 @@ struct SwigluSpec {
   bool round_bf16 = false;
 };
 
+// Which rows of `parts` make up each output row, in order; then its row of `shared`.
+struct ExpertSum {
+  MatrixView<const int32_t> index;  // [n, k] rows of parts
+  ConstRows shared;                 // [n, d]
+  bool round_bf16 = false;
+};
+
 struct AttentionSpec {
   int64_t heads = 0;
   int64_t head_dim = 0;
@@ -166,9 +173,8 @@ struct OpTable {
   // y = silu(min(gate, limit)) * clamp(up, +-limit) * weight. y may be gate or up.
   void (*swiglu)(ThreadPool& pool, const SwigluSpec& spec, ConstRows gate, ConstRows up, Rows y);
 
-  // y[r] = shared[r] + sum over parts[index[r * k + i]], i ascending, one rounding at the end.
-  void (*sum_experts)(ThreadPool& pool, ConstRows parts, MatrixView<const int32_t> index,
-                      ConstRows shared, bool round_bf16, Rows y);
+  // y[r] = sum over parts[index[r][i]], i ascending, plus shared[r]; one rounding at the end.
+  void (*sum_experts)(ThreadPool& pool, const ExpertSum& spec, ConstRows parts, Rows y);
 
   void (*attention)(ThreadPool& pool, const AttentionSpec& spec,
                     std::span<const AttentionQuery> queries);

@@ -61,21 +61,19 @@ class Layout:
         return self.tables[1 if ratio else 0]
 
 
-def _segment(q, window, entries, bias, sink):
-    """q [B, C, W, H, D], window [B, C, 2W, D], entries [B, E, D] or None, bias [(B,) C, W, 2W (+E)]."""
+def _segment(q, window, entries, window_bias, entry_bias, sink):
+    """q [B, C, W, H, D], window [B, C, 2W, D], entries [B, E, D] or None; biases [(B or 1,) C, W, keys]."""
     batch, chunks, w, heads, dim = q.shape
-    rows = q.reshape(batch, chunks, w * heads, dim) * dim ** -0.5
-    near = window.shape[2]
-    scores = rows @ window.transpose(-1, -2)
+    rows = q.reshape(batch, chunks, w * heads, dim)
+    near = (rows @ window.transpose(-1, -2)).view(batch, chunks, w, heads, -1)
+    far = None
     if entries is not None:
-        far = rows.reshape(batch, -1, dim) @ entries.transpose(-1, -2)
-        scores = torch.cat([scores, far.view(batch, chunks, w * heads, -1)], -1)
-    p = ops.sink_softmax(scores.view(batch, chunks, w, heads, -1), bias.unsqueeze(-2), sink)
-    p = p.reshape(batch, chunks, w * heads, -1)
-    out = p[..., :near] @ window
+        far = (rows.view(batch, -1, dim) @ entries.transpose(-1, -2)).view(batch, chunks, w, heads, -1)
+        entry_bias = entry_bias.unsqueeze(-2)
+    near, far = ops.sink_softmax(near, window_bias.unsqueeze(-2), far, entry_bias, sink, dim ** -0.5)
+    out = near.reshape(batch, chunks, w * heads, -1) @ window
     if entries is not None:
-        far = p[..., near:].reshape(batch, chunks * w * heads, -1) @ entries
-        out = out + far.view_as(out)
+        out = out + (far.reshape(batch, chunks * w * heads, -1) @ entries).view_as(out)
     return out.view(batch, chunks, w, heads, dim)
 
 
@@ -96,13 +94,12 @@ def attend(q, kv, entries, sink, layout, ratio, entry_bias=None):
     out = []
     for first in range(0, chunks, per_segment):
         last = min(first + per_segment, chunks)
-        part, bias, seen = None, layout.window_bias[first:last], 0
+        part = far = None
         if entries is not None:
             seen = last * w // ratio
             part = entries[:, :seen]
             far = entry_bias[:, first * w:last * w, :seen].reshape(-1, last - first, w, seen)
-            bias = torch.cat([bias.expand(len(far), -1, -1, -1), far], -1)
-        inputs = (q[:, first:last], window[:, first:last], part, bias, sink)
+        inputs = (q[:, first:last], window[:, first:last], part, layout.window_bias[first:last], far, sink)
         if chunks > per_segment and torch.is_grad_enabled():
             out.append(checkpoint(_segment, *inputs, use_reentrant=False))
         else:

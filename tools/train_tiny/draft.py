@@ -57,10 +57,9 @@ class Draft(nn.ModuleList):
         block = ops.rotate(ops.rms_norm(attn.wkv(u), attn.kv_norm.weight, self.config.rms_norm_eps),
                            *self.table.at(places))
         keys = torch.cat([ring, block], 1)
-        rows = q.flatten(1, 2) * self.config.head_dim ** -0.5
-        scores = (rows @ keys.transpose(1, 2)).view(*q.shape[:3], -1)
+        scores = (q.flatten(1, 2) @ keys.transpose(1, 2)).view(*q.shape[:3], -1)
         bias = torch.cat([bias, bias.new_zeros(len(bias), u.shape[1])], 1)[:, None, None]
-        p = ops.sink_softmax(scores, bias, attn.attn_sink)
+        p, _ = ops.sink_softmax(scores, bias, None, None, attn.attn_sink, self.config.head_dim ** -0.5)
         o = (p.flatten(1, 2) @ keys).view_as(q)
         o = ops.rotate(o, table[0], -table[1])
         c = self.config

@@ -99,14 +99,8 @@ class Engram(nn.Module):
 
     def forward(self, x, rows):
         """x [N, h, d], rows [N, n-grams * heads]."""
-        c, eps = self.config, self.config.rms_norm_eps
         kv = self.wkv(self.embed.weight[rows].flatten(1))
-        key = kv[:, :c.hc_mult * c.hidden_size].view_as(x)
-        value = kv[:, c.hc_mult * c.hidden_size:].unsqueeze(1)
-        rstd = torch.rsqrt(x.square().mean(-1) + eps) * torch.rsqrt(key.square().mean(-1) + eps)
-        z = (x * (self.q_weight * self.k_weight) * key).sum(-1) * rstd * c.hidden_size ** -0.5
-        gate = torch.sigmoid(torch.copysign(torch.sqrt(z.abs().clamp(min=1e-6)), z))
-        return x + gate.unsqueeze(-1) * value
+        return ops.engram(x, kv, self.q_weight * self.k_weight, self.config.rms_norm_eps)
 
 
 class Block(nn.Module):

@@ -88,13 +88,29 @@ def swiglu(gate, up, limit):
     return F.silu(gate.clamp(max=limit)) * up.clamp(-limit, limit)
 
 
-def sink_softmax(scores, bias, sink):
-    """softmax over the last axis with one more logit `sink` per head that keeps no value.
+def engram(x, kv, weight, eps):
+    """x [N, h, d] plus gated values; kv [N, (h + 1) d] holds a key per stream and the value."""
+    if _kernels is not None:
+        return _kernels.engram(x, kv, weight, eps)
+    d = x.shape[-1]
+    key, value = kv[:, :-d].view_as(x), kv[:, -d:].unsqueeze(1)
+    rstd = torch.rsqrt(x.square().mean(-1) + eps) * torch.rsqrt(key.square().mean(-1) + eps)
+    z = (x * weight * key).sum(-1) * rstd * d ** -0.5
+    gate = torch.sigmoid(torch.copysign(torch.sqrt(z.abs().clamp(min=1e-6)), z))
+    return x + gate.unsqueeze(-1) * value
 
-    scores [..., Q, H, K], bias broadcastable to [..., Q, 1, K] holding 0 or -inf, sink [H].
+
+def sink_softmax(near, near_bias, far, far_bias, sink, scale):
+    """One softmax over two sets of keys (`far` may be None) and a logit `sink` per head without a value.
+
+    Scores [.., Q, H, K] are multiplied by `scale`; biases, 0 or -inf, are broadcastable [.., Q or 1, 1, K].
     """
     if _kernels is not None:
-        return _kernels.sink_softmax(scores, bias, sink)
-    scores = scores + bias
-    extra = sink[:, None].expand(scores.shape[:-1] + (1,))
-    return torch.softmax(torch.cat([scores, extra], -1), -1)[..., :-1]
+        return _kernels.sink_softmax(near, near_bias, far, far_bias, sink, scale)
+    parts = [near * scale + near_bias]
+    if far is not None:
+        parts.append(far * scale + far_bias)
+    parts.append(sink[:, None].expand(near.shape[:-1] + (1,)))
+    p = torch.softmax(torch.cat(parts, -1), -1)
+    count = near.shape[-1]
+    return p[..., :count], p[..., count:-1] if far is not None else None

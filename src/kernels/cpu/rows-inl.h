@@ -113,19 +113,18 @@ void Swiglu(ThreadPool& pool, const SwigluSpec& spec, ConstRows gate, ConstRows 
 }
 
 // Parts in the order of the index, then the shared expert.
-void SumExperts(ThreadPool& pool, ConstRows parts, MatrixView<const int32_t> index,
-                ConstRows shared, bool round_bf16, Rows y) {
-  pool.ParallelFor(y.rows, RowsPerPart(y.cols * (index.cols + 1)),
+void SumExperts(ThreadPool& pool, const ExpertSum& spec, ConstRows parts, Rows y) {
+  pool.ParallelFor(y.rows, RowsPerPart(y.cols * (spec.index.cols + 1)),
                    [&](int64_t begin, int64_t end, int) {
                      for (int64_t r = begin; r < end; ++r) {
                        for (int64_t c = 0; c < y.cols; c += 8) {
                          const int64_t left = y.cols - c;
                          F32x8 sum = Zero();
-                         for (int64_t i = 0; i < index.cols; ++i) {
-                           sum = Add(sum, LoadUpTo(parts.row(index.row(r)[i]) + c, left));
+                         for (int64_t i = 0; i < spec.index.cols; ++i) {
+                           sum = Add(sum, LoadUpTo(parts.row(spec.index.row(r)[i]) + c, left));
                          }
-                         sum = Add(sum, LoadUpTo(shared.row(r) + c, left));
-                         StoreUpTo(y.row(r) + c, MaybeBf16(sum, round_bf16), left);
+                         sum = Add(sum, LoadUpTo(spec.shared.row(r) + c, left));
+                         StoreUpTo(y.row(r) + c, MaybeBf16(sum, spec.round_bf16), left);
                        }
                      }
                    });

@@ -24,8 +24,7 @@ void HcCollapse(ThreadPool& pool, ConstRows streams, ConstRows pre, bool round_b
 void HcExpand(ThreadPool& pool, ConstRows y, const HcMix& mix, bool round_bf16, Rows streams);
 void Route(ThreadPool& pool, const RouterSpec& spec, ConstRows u, const RouterResult& out);
 void Swiglu(ThreadPool& pool, const SwigluSpec& spec, ConstRows gate, ConstRows up, Rows y);
-void SumExperts(ThreadPool& pool, ConstRows parts, MatrixView<const int32_t> index,
-                ConstRows shared, bool round_bf16, Rows y);
+void SumExperts(ThreadPool& pool, const ExpertSum& spec, ConstRows parts, Rows y);
 void Attention(ThreadPool& pool, const AttentionSpec& spec,
                std::span<const AttentionQuery> queries);
 void IndexScores(ThreadPool& pool, const IndexSpec& spec, std::span<const IndexQuery> queries);

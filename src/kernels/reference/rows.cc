@@ -38,14 +38,13 @@ void Swiglu(ThreadPool& pool, const SwigluSpec& spec, ConstRows gate, ConstRows 
   });
 }
 
-void SumExperts(ThreadPool& pool, ConstRows parts, MatrixView<const int32_t> index,
-                ConstRows shared, bool round_bf16, Rows y) {
+void SumExperts(ThreadPool& pool, const ExpertSum& spec, ConstRows parts, Rows y) {
   pool.ParallelFor(y.rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       for (int64_t c = 0; c < y.cols; ++c) {
         double sum = 0;
-        for (int64_t i = 0; i < index.cols; ++i) sum += parts.row(index.row(r)[i])[c];
-        y.row(r)[c] = Round(sum + shared.row(r)[c], round_bf16);
+        for (int64_t i = 0; i < spec.index.cols; ++i) sum += parts.row(spec.index.row(r)[i])[c];
+        y.row(r)[c] = Round(sum + spec.shared.row(r)[c], spec.round_bf16);
       }
     }
   });

@@ -114,8 +114,11 @@ void MixtureOfExperts(const Context& ctx, const MoeWeights& w, int layer, ConstR
   ExpertProducts down_products(ctx, w, a, n);
   down_products.Add(&ExpertWeights::w2, ctx.Quantized(gate), parts);
   down_products.Run();
-  ctx.ops.sum_experts(ctx.pool, parts, {a.rows_of.data(), n, w.top_k}, parts.Slice(gathered, n),
-                      ctx.numerics.bf16, y);
+  ctx.ops.sum_experts(ctx.pool,
+                      {.index = {a.rows_of.data(), n, w.top_k},
+                       .shared = parts.Slice(gathered, n),
+                       .round_bf16 = ctx.numerics.bf16},
+                      parts, y);
   for (int64_t r = 0; r < n; ++r) {
     ctx.trace.Ids("expert_ids", layer, r, {routed.ids.row(r), static_cast<size_t>(w.top_k)});
   }

@@ -84,18 +84,31 @@ class _SwiGlu(torch.autograd.Function):
         return (*_extension().swiglu_backward(grad.contiguous(), *ctx.saved_tensors, ctx.limit), None)
 
 
-class _SinkSoftmax(torch.autograd.Function):
+class _Engram(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, scores, bias, sink):
-        p = _extension().sink_softmax(scores, bias, sink)
-        ctx.save_for_backward(p)
-        ctx.heads = len(sink)
-        return p
+    def forward(ctx, x, kv, weight, eps):
+        ctx.save_for_backward(x, kv, weight)
+        ctx.eps = eps
+        return _extension().engram(x, kv, weight, eps)
 
     @staticmethod
     def backward(ctx, grad):
-        scores, sink = _extension().sink_softmax_backward(grad.contiguous(), *ctx.saved_tensors, ctx.heads)
-        return scores, None, sink
+        return (*_extension().engram_backward(grad.contiguous(), *ctx.saved_tensors, ctx.eps), None)
+
+
+class _SinkSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, near, near_bias, far, far_bias, sink, scale):
+        p = _extension().sink_softmax(near, near_bias, far, far_bias, sink, scale)
+        ctx.save_for_backward(*p)
+        ctx.settings = len(sink), scale
+        return tuple(p)
+
+    @staticmethod
+    def backward(ctx, near, far):
+        near, far, sink = _extension().sink_softmax_backward(
+            near.contiguous(), far.contiguous(), *ctx.saved_tensors, *ctx.settings)
+        return near, None, far, None, sink, None
 
 
 class Kernels:
@@ -128,10 +141,20 @@ class Kernels:
         return _SwiGlu.apply(gate.contiguous(), up.contiguous(), limit)
 
     @staticmethod
-    def sink_softmax(scores, bias, sink):
-        if bias.shape[-3] != scores.shape[-3]:
-            bias = bias.expand(*bias.shape[:-3], scores.shape[-3], *bias.shape[-2:])
-        return _SinkSoftmax.apply(scores.contiguous(), bias.contiguous(), sink)
+    def engram(x, kv, weight, eps):
+        return _Engram.apply(x.contiguous(), kv.contiguous(), weight, eps)
+
+    @staticmethod
+    def sink_softmax(near, near_bias, far, far_bias, sink, scale):
+        def rows(bias, scores):
+            if bias.shape[-3] != scores.shape[-3]:
+                bias = bias.expand(*bias.shape[:-3], scores.shape[-3], *bias.shape[-2:])
+            return bias.contiguous()
+        if far is None:
+            far = near.new_zeros(*near.shape[:-1], 0)
+            far_bias = far
+        return _SinkSoftmax.apply(near.contiguous(), rows(near_bias, near), far.contiguous(), rows(far_bias, far),
+                                  sink, scale)
 
 
 def load():

@@ -105,67 +105,93 @@ std::vector<Tensor> RmsNormBackward(const Tensor& dy, const Tensor& x, const Ten
 
 // --- hyper-connections --------------------------------------------------------------------------
 
-// The Sinkhorn iterates of one token, every half step kept for the backward pass.
-struct Sinkhorn {
-  static constexpr int kCells = kStreams * kStreams;
-  std::vector<float> steps;    // [half steps + 1][16], the first is the softmax plus eps
-  std::vector<float> sums;     // [half steps][4], eps included
-  float soft[kCells];          // the softmax
+constexpr int kLanes = 8;    // tokens that go through the Sinkhorn steps side by side
+constexpr int kCells = kStreams * kStreams;
+using Lane = float[kLanes];
 
-  void Run(const float* logits, int iterations, float eps) {
-    const int halves = 2 * iterations - 1;
-    steps.resize((halves + 1) * kCells);
-    sums.resize(halves * kStreams);
+// The Sinkhorn iterates of kLanes tokens, every half step kept for the backward pass.
+class Sinkhorn {
+ public:
+  explicit Sinkhorn(int iterations)
+      : halves_(2 * iterations - 1),
+        steps_((halves_ + 1) * kCells * kLanes),
+        inverse_(halves_ * kStreams * kLanes) {}
+
+  const Lane* result() const { return Step(halves_); }
+
+  void Run(const Lane* logits, float eps) {
+    Lane* first = Step(0);
     for (int j = 0; j < kStreams; ++j) {
-      const float* row = logits + j * kStreams;
-      const float peak = *std::max_element(row, row + kStreams);
-      float total = 0;
-      for (int k = 0; k < kStreams; ++k) total += soft[j * kStreams + k] = std::exp(row[k] - peak);
-      for (int k = 0; k < kStreams; ++k) soft[j * kStreams + k] /= total;
+      const Lane* row = logits + j * kStreams;
+      for (int t = 0; t < kLanes; ++t) {
+        const float peak = std::max(std::max(row[0][t], row[1][t]), std::max(row[2][t], row[3][t]));
+        float total = 0;
+        for (int k = 0; k < kStreams; ++k) total += soft_[j * kStreams + k][t] = Exp(row[k][t] - peak);
+        for (int k = 0; k < kStreams; ++k) soft_[j * kStreams + k][t] /= total;
+      }
     }
-    for (int i = 0; i < kCells; ++i) steps[i] = soft[i] + eps;
-    for (int half = 0; half < halves; ++half) Normalise(half, half % 2 == 0, eps);
-  }
-
-  void Normalise(int half, bool columns, float eps) {
-    const float* from = &steps[half * kCells];
-    float* to = &steps[(half + 1) * kCells];
-    float* sum = &sums[half * kStreams];
-    for (int i = 0; i < kStreams; ++i) sum[i] = eps;
-    for (int j = 0; j < kStreams; ++j)
-      for (int k = 0; k < kStreams; ++k) sum[columns ? k : j] += from[j * kStreams + k];
-    for (int j = 0; j < kStreams; ++j)
-      for (int k = 0; k < kStreams; ++k)
-        to[j * kStreams + k] = from[j * kStreams + k] / sum[columns ? k : j];
+    for (int i = 0; i < kCells; ++i)
+      for (int t = 0; t < kLanes; ++t) first[i][t] = soft_[i][t] + eps;
+    for (int half = 0; half < halves_; ++half) Normalise(half, eps);
   }
 
   // Turns the gradient of the result into that of the logits, in place.
-  void Backward(int iterations, float* grad) const {
-    for (int half = 2 * iterations - 2; half >= 0; --half) {
-      const bool columns = half % 2 == 0;
-      const float *result = &steps[(half + 1) * kCells], *sum = &sums[half * kStreams];
-      float dot[kStreams] = {};
-      for (int j = 0; j < kStreams; ++j)
-        for (int k = 0; k < kStreams; ++k)
-          dot[columns ? k : j] += grad[j * kStreams + k] * result[j * kStreams + k];
-      for (int j = 0; j < kStreams; ++j)
-        for (int k = 0; k < kStreams; ++k) {
-          const int line = columns ? k : j;
-          grad[j * kStreams + k] = (grad[j * kStreams + k] - dot[line]) / sum[line];
-        }
+  void Backward(Lane* grad) {
+    for (int half = halves_ - 1; half >= 0; --half) {
+      const Lane *result = Step(half + 1), *inverse = Inverse(half);
+      Lane dot[kStreams] = {};
+      for (int i = 0; i < kCells; ++i)
+        for (int t = 0; t < kLanes; ++t) dot[Line(half, i)][t] += grad[i][t] * result[i][t];
+      for (int i = 0; i < kCells; ++i)
+        for (int t = 0; t < kLanes; ++t)
+          grad[i][t] = (grad[i][t] - dot[Line(half, i)][t]) * inverse[Line(half, i)][t];
     }
-    for (int j = 0; j < kStreams; ++j) {
-      const float dot = Dot(grad + j * kStreams, soft + j * kStreams, kStreams);
-      for (int k = 0; k < kStreams; ++k)
-        grad[j * kStreams + k] = (grad[j * kStreams + k] - dot) * soft[j * kStreams + k];
-    }
+    Lane dot[kStreams] = {};
+    for (int i = 0; i < kCells; ++i)
+      for (int t = 0; t < kLanes; ++t) dot[i / kStreams][t] += grad[i][t] * soft_[i][t];
+    for (int i = 0; i < kCells; ++i)
+      for (int t = 0; t < kLanes; ++t) grad[i][t] = (grad[i][t] - dot[i / kStreams][t]) * soft_[i][t];
   }
+
+ private:
+  // Even half steps normalise columns, odd ones rows.
+  static int Line(int half, int cell) { return half % 2 == 0 ? cell % kStreams : cell / kStreams; }
+  Lane* Step(int half) { return reinterpret_cast<Lane*>(steps_.data()) + half * kCells; }
+  const Lane* Step(int half) const {
+    return reinterpret_cast<const Lane*>(steps_.data()) + half * kCells;
+  }
+  Lane* Inverse(int half) { return reinterpret_cast<Lane*>(inverse_.data()) + half * kStreams; }
+
+  void Normalise(int half, float eps) {
+    const Lane* from = Step(half);
+    Lane *to = Step(half + 1), *inverse = Inverse(half);
+    for (int i = 0; i < kStreams; ++i)
+      for (int t = 0; t < kLanes; ++t) inverse[i][t] = eps;
+    for (int i = 0; i < kCells; ++i)
+      for (int t = 0; t < kLanes; ++t) inverse[Line(half, i)][t] += from[i][t];
+    for (int i = 0; i < kStreams; ++i)
+      for (int t = 0; t < kLanes; ++t) inverse[i][t] = 1.0f / inverse[i][t];
+    for (int i = 0; i < kCells; ++i)
+      for (int t = 0; t < kLanes; ++t) to[i][t] = from[i][t] * inverse[Line(half, i)][t];
+  }
+
+  int halves_;
+  std::vector<float> steps_, inverse_;
+  Lane soft_[kCells];
 };
 
-// Scaled logits of one token: raw * scale + base with the scale of each of the three parts.
-inline void MixLogits(const float* raw, const float* scale, const float* base, float* out) {
-  for (int i = 0; i < kMix; ++i) out[i] = raw[i] * scale[std::min(i / kStreams, 2)] + base[i];
+inline int Part(int i) { return std::min(i / kStreams, 2); }    // pre, post or comb
+
+// raw * scale + base of the tokens from `row` on; lanes beyond the last token repeat it.
+inline void MixLogits(const float* raw, int64_t row, int64_t rows, const float* scale, const float* base,
+                      Lane* out) {
+  for (int t = 0; t < kLanes; ++t) {
+    const float* in = raw + std::min(row + t, rows - 1) * kMix;
+    for (int i = 0; i < kMix; ++i) out[i][t] = in[i] * scale[Part(i)] + base[i];
+  }
 }
+
+inline float SigmoidOf(float x) { return 1.0f / (1.0f + Exp(-x)); }
 
 std::vector<Tensor> HcSplit(const Tensor& raw, const Tensor& scale, const Tensor& base, int64_t iterations,
                             double eps) {
@@ -174,18 +200,19 @@ std::vector<Tensor> HcSplit(const Tensor& raw, const Tensor& scale, const Tensor
                comb = torch::empty({rows, kStreams, kStreams});
   float *pp = pre.data_ptr<float>(), *qp = post.data_ptr<float>(), *cp = comb.data_ptr<float>();
   const float *rp = raw.data_ptr<float>(), *sp = scale.data_ptr<float>(), *bp = base.data_ptr<float>();
-  at::parallel_for(0, rows, 64, [&](int64_t begin, int64_t end) {
-    Sinkhorn sinkhorn;
-    float logits[kMix];
-    for (int64_t row = begin; row < end; ++row) {
-      MixLogits(rp + row * kMix, sp, bp, logits);
-      for (int i = 0; i < kStreams; ++i) {
-        pp[row * kStreams + i] = Sigmoid(logits[i]) + static_cast<float>(eps);
-        qp[row * kStreams + i] = 2 * Sigmoid(logits[kStreams + i]);
+  at::parallel_for(0, (rows + kLanes - 1) / kLanes, 16, [&](int64_t begin, int64_t end) {
+    Sinkhorn sinkhorn(iterations);
+    Lane logits[kMix];
+    for (int64_t row = begin * kLanes; row < std::min(end * kLanes, rows); row += kLanes) {
+      MixLogits(rp, row, rows, sp, bp, logits);
+      sinkhorn.Run(logits + 2 * kStreams, eps);
+      for (int t = 0; t < std::min<int64_t>(kLanes, rows - row); ++t) {
+        for (int i = 0; i < kStreams; ++i) {
+          pp[(row + t) * kStreams + i] = SigmoidOf(logits[i][t]) + static_cast<float>(eps);
+          qp[(row + t) * kStreams + i] = 2 * SigmoidOf(logits[kStreams + i][t]);
+        }
+        for (int i = 0; i < kCells; ++i) cp[(row + t) * kCells + i] = sinkhorn.result()[i][t];
       }
-      sinkhorn.Run(logits + 2 * kStreams, iterations, eps);
-      std::copy_n(&sinkhorn.steps[(2 * iterations - 1) * Sinkhorn::kCells], Sinkhorn::kCells,
-                  cp + row * Sinkhorn::kCells);
     }
   });
   return {pre, post, comb};
@@ -200,23 +227,28 @@ std::vector<Tensor> HcSplitBackward(const Tensor& dpre, const Tensor& dpost, con
   const float *gp = dpre.data_ptr<float>(), *gq = dpost.data_ptr<float>(), *gc = dcomb.data_ptr<float>();
   float* out = draw.data_ptr<float>();
   // Sums: gradients of base, then of the three scales.
-  const Tensor sums = SumRows(rows, kMix + 3, [&](int64_t row, float* total) {
-    thread_local Sinkhorn sinkhorn;
-    float logits[kMix], grad[kMix];
-    MixLogits(rp + row * kMix, sp, bp, logits);
-    for (int i = 0; i < kStreams; ++i) {
-      const float a = Sigmoid(logits[i]), b = Sigmoid(logits[kStreams + i]);
-      grad[i] = gp[row * kStreams + i] * a * (1 - a);
-      grad[kStreams + i] = 2 * gq[row * kStreams + i] * b * (1 - b);
+  const Tensor sums = SumRows((rows + kLanes - 1) / kLanes, kMix + 3, [&](int64_t group, float* total) {
+    Sinkhorn sinkhorn(iterations);
+    const int64_t row = group * kLanes;
+    const int count = std::min<int64_t>(kLanes, rows - row);
+    Lane logits[kMix], grad[kMix] = {};
+    MixLogits(rp, row, rows, sp, bp, logits);
+    sinkhorn.Run(logits + 2 * kStreams, eps);
+    for (int t = 0; t < count; ++t) {
+      for (int i = 0; i < kStreams; ++i) {
+        const float a = SigmoidOf(logits[i][t]), b = SigmoidOf(logits[kStreams + i][t]);
+        grad[i][t] = gp[(row + t) * kStreams + i] * a * (1 - a);
+        grad[kStreams + i][t] = 2 * gq[(row + t) * kStreams + i] * b * (1 - b);
+      }
+      for (int i = 0; i < kCells; ++i) grad[2 * kStreams + i][t] = gc[(row + t) * kCells + i];
     }
-    sinkhorn.Run(logits + 2 * kStreams, iterations, eps);
-    std::copy_n(gc + row * Sinkhorn::kCells, Sinkhorn::kCells, grad + 2 * kStreams);
-    sinkhorn.Backward(iterations, grad + 2 * kStreams);
-    for (int i = 0; i < kMix; ++i) {
-      const int part = std::min(i / kStreams, 2);
-      out[row * kMix + i] = grad[i] * sp[part];
-      total[i] += grad[i];
-      total[kMix + part] += grad[i] * rp[row * kMix + i];
+    sinkhorn.Backward(grad + 2 * kStreams);
+    for (int t = 0; t < count; ++t) {
+      for (int i = 0; i < kMix; ++i) {
+        out[(row + t) * kMix + i] = grad[i][t] * sp[Part(i)];
+        total[i] += grad[i][t];
+        total[kMix + Part(i)] += grad[i][t] * rp[(row + t) * kMix + i];
+      }
     }
   });
   return {draw, sums.slice(0, kMix, kMix + 3).clone(), sums.slice(0, 0, kMix).clone()};
@@ -353,47 +385,155 @@ std::vector<Tensor> SwiGluBackward(const Tensor& dy, const Tensor& gate, const T
   return {dg, du};
 }
 
-// --- softmax with sink --------------------------------------------------------------------------
+// --- Engram gate --------------------------------------------------------------------------------
 
-// scores [queries * heads, keys]; bias [n, keys], row of query q is q % n; sink [heads].
-Tensor SinkSoftmax(const Tensor& scores, const Tensor& bias, const Tensor& sink) {
-  const int64_t keys = scores.size(-1), heads = sink.size(0), rows = scores.numel() / keys;
-  const int64_t bias_rows = bias.numel() / keys;
-  const Tensor y = torch::empty_like(scores);
-  const float *sp = scores.data_ptr<float>(), *bp = bias.data_ptr<float>(), *kp = sink.data_ptr<float>();
+// One token and stream: the gate and what its gradient needs.
+struct EngramGate {
+  float x_rstd, key_rstd, z, gate;
+
+  EngramGate(const float* x, const float* key, const float* weight, int64_t d, float eps) {
+    float xx = 0, kk = 0, xk = 0;
+#pragma omp simd reduction(+ : xx, kk, xk)
+    for (int64_t i = 0; i < d; ++i) {
+      xx += x[i] * x[i];
+      kk += key[i] * key[i];
+      xk += x[i] * weight[i] * key[i];
+    }
+    x_rstd = 1.0f / std::sqrt(xx / d + eps);
+    key_rstd = 1.0f / std::sqrt(kk / d + eps);
+    z = xk * x_rstd * key_rstd / std::sqrt(static_cast<float>(d));
+    gate = Sigmoid(std::copysign(std::sqrt(std::max(std::fabs(z), 1e-6f)), z));
+  }
+};
+
+// x, key [N, h, d], value [N, d], weight [h, d]: x + gate * value.
+Tensor EngramApply(const Tensor& x, const Tensor& kv, const Tensor& weight, double eps) {
+  const int64_t rows = x.size(0), h = x.size(1), d = x.size(2), width = kv.size(1);
+  const Tensor y = torch::empty_like(x);
+  const float *xp = x.data_ptr<float>(), *kp = kv.data_ptr<float>(), *wp = weight.data_ptr<float>();
   float* yp = y.data_ptr<float>();
   ForRows(rows, [&](int64_t row) {
-    const float *in = sp + row * keys, *b = bp + row / heads % bias_rows * keys;
-    float *out = yp + row * keys, peak = kp[row % heads], total = 0;
-    for (int64_t i = 0; i < keys; ++i) out[i] = in[i] + b[i];
-#pragma omp simd reduction(max : peak)
-    for (int64_t i = 0; i < keys; ++i) peak = std::max(peak, out[i]);
-#pragma omp simd reduction(+ : total)
-    for (int64_t i = 0; i < keys; ++i) total += out[i] = Exp(out[i] - peak);
-    const float scale = 1.0f / (total + std::exp(kp[row % heads] - peak));
-    for (int64_t i = 0; i < keys; ++i) out[i] *= scale;
+    const float *in = xp + row * h * d, *key = kp + row * width, *value = key + h * d;
+    for (int64_t s = 0; s < h; ++s) {
+      const float gate = EngramGate(in + s * d, key + s * d, wp + s * d, d, eps).gate;
+      float* out = yp + (row * h + s) * d;
+      for (int64_t i = 0; i < d; ++i) out[i] = in[s * d + i] + gate * value[i];
+    }
   });
   return y;
 }
 
-std::vector<Tensor> SinkSoftmaxBackward(const Tensor& dy, const Tensor& p, int64_t heads) {
-  const int64_t keys = p.size(-1), rows = p.numel() / keys;
-  const Tensor ds = torch::empty_like(p);
-  const float *gp = dy.data_ptr<float>(), *pp = p.data_ptr<float>();
-  float* out = ds.data_ptr<float>();
-  const Tensor dsink = SumRows(rows, heads, [&](int64_t row, float* sums) {
-    const float *g = gp + row * keys, *q = pp + row * keys;
-    float* to = out + row * keys;
-    float dot = 0, mass = 0;
-#pragma omp simd reduction(+ : dot, mass)
-    for (int64_t i = 0; i < keys; ++i) {
-      dot += g[i] * q[i];
-      mass += q[i];
+std::vector<Tensor> EngramBackward(const Tensor& dy, const Tensor& x, const Tensor& kv, const Tensor& weight,
+                                   double eps) {
+  const int64_t rows = x.size(0), h = x.size(1), d = x.size(2), width = kv.size(1);
+  const Tensor dx = torch::empty_like(x), dkv = torch::empty_like(kv);
+  const float *xp = x.data_ptr<float>(), *kp = kv.data_ptr<float>(), *wp = weight.data_ptr<float>();
+  const float* gp = dy.data_ptr<float>();
+  float *dxp = dx.data_ptr<float>(), *dkp = dkv.data_ptr<float>();
+  const Tensor dw = SumRows(rows, h * d, [&](int64_t row, float* sums) {
+    const float* value = kp + row * width + h * d;
+    float* dvalue = dkp + row * width + h * d;
+    std::fill_n(dvalue, d, 0.0f);
+    for (int64_t s = 0; s < h; ++s) {
+      const float *in = xp + (row * h + s) * d, *key = kp + row * width + s * d, *w = wp + s * d;
+      const float* g = gp + (row * h + s) * d;
+      float *to = dxp + (row * h + s) * d, *dkey = dkp + row * width + s * d, *dweight = sums + s * d;
+      const EngramGate e(in, key, w, d, eps);
+      const float slope = std::fabs(e.z) > 1e-6f ? 0.5f / std::sqrt(std::fabs(e.z)) : 0.0f;
+      const float dz = Dot(g, value, d) * e.gate * (1 - e.gate) * slope;
+      const float dot = dz * e.x_rstd * e.key_rstd / std::sqrt(static_cast<float>(d));
+      const float x_shift = dz * e.z * e.x_rstd * e.x_rstd / d;
+      const float key_shift = dz * e.z * e.key_rstd * e.key_rstd / d;
+      for (int64_t i = 0; i < d; ++i) {
+        to[i] = g[i] + dot * w[i] * key[i] - x_shift * in[i];
+        dkey[i] = dot * w[i] * in[i] - key_shift * key[i];
+        dweight[i] += dot * in[i] * key[i];
+        dvalue[i] += e.gate * g[i];
+      }
     }
-    for (int64_t i = 0; i < keys; ++i) to[i] = q[i] * (g[i] - dot);
+  });
+  return {dx, dkv, dw.view({h, d})};
+}
+
+// --- softmax with sink --------------------------------------------------------------------------
+
+// Scores come in two parts that share one softmax: window rows and compressed entries (maybe none).
+struct Part2 {
+  const float *scores, *bias;
+  float* out;
+  int64_t keys, bias_rows;
+};
+
+Part2 MakePart(const Tensor& scores, const Tensor& bias, const Tensor& out) {
+  const int64_t keys = scores.size(-1);
+  return {scores.data_ptr<float>(), bias.data_ptr<float>(), out.data_ptr<float>(), keys,
+          keys ? bias.numel() / keys : 1};
+}
+
+// scores [.., queries, heads, keys] times `scale`; bias [n, keys], its row for query q is q % n; sink [heads].
+std::vector<Tensor> SinkSoftmax(const Tensor& near, const Tensor& near_bias, const Tensor& far,
+                                const Tensor& far_bias, const Tensor& sink, double scale) {
+  const Tensor near_out = torch::empty_like(near), far_out = torch::empty_like(far);
+  const Part2 parts[2] = {MakePart(near, near_bias, near_out), MakePart(far, far_bias, far_out)};
+  const int64_t heads = sink.size(0), rows = near.numel() / near.size(-1);
+  const float *sinks = sink.data_ptr<float>(), factor = static_cast<float>(scale);
+  ForRows(rows, [&](int64_t row) {
+    const float extra = sinks[row % heads];
+    float peak = extra, total = 0;
+    for (const Part2& p : parts) {
+      const float *in = p.scores + row * p.keys, *b = p.bias + row / heads % p.bias_rows * p.keys;
+      float* out = p.out + row * p.keys;
+      float top = peak;
+#pragma omp simd reduction(max : top)
+      for (int64_t i = 0; i < p.keys; ++i) {
+        out[i] = in[i] * factor + b[i];
+        top = std::max(top, out[i]);
+      }
+      peak = top;
+    }
+    for (const Part2& p : parts) {
+      float *out = p.out + row * p.keys, sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t i = 0; i < p.keys; ++i) sum += out[i] = Exp(out[i] - peak);
+      total += sum;
+    }
+    const float inverse = 1.0f / (total + std::exp(extra - peak));
+    for (const Part2& p : parts) {
+      float* out = p.out + row * p.keys;
+      for (int64_t i = 0; i < p.keys; ++i) out[i] *= inverse;
+    }
+  });
+  return {near_out, far_out};
+}
+
+std::vector<Tensor> SinkSoftmaxBackward(const Tensor& dnear, const Tensor& dfar, const Tensor& near,
+                                        const Tensor& far, int64_t heads, double scale) {
+  const Tensor near_out = torch::empty_like(near), far_out = torch::empty_like(far);
+  const Tensor *grads[2] = {&dnear, &dfar}, *probabilities[2] = {&near, &far}, *outs[2] = {&near_out, &far_out};
+  const int64_t rows = near.numel() / near.size(-1);
+  const float factor = static_cast<float>(scale);
+  const Tensor dsink = SumRows(rows, heads, [&](int64_t row, float* sums) {
+    float dot = 0, mass = 0;
+    for (int part = 0; part < 2; ++part) {
+      const int64_t keys = probabilities[part]->size(-1);
+      const float *g = grads[part]->data_ptr<float>() + row * keys;
+      const float *p = probabilities[part]->data_ptr<float>() + row * keys;
+#pragma omp simd reduction(+ : dot, mass)
+      for (int64_t i = 0; i < keys; ++i) {
+        dot += g[i] * p[i];
+        mass += p[i];
+      }
+    }
+    for (int part = 0; part < 2; ++part) {
+      const int64_t keys = probabilities[part]->size(-1);
+      const float *g = grads[part]->data_ptr<float>() + row * keys;
+      const float *p = probabilities[part]->data_ptr<float>() + row * keys;
+      float* to = outs[part]->data_ptr<float>() + row * keys;
+      for (int64_t i = 0; i < keys; ++i) to[i] = factor * p[i] * (g[i] - dot);
+    }
     sums[row % heads] -= (1 - mass) * dot;
   });
-  return {ds, dsink};
+  return {near_out, far_out, dsink};
 }
 
 }  // namespace
@@ -410,6 +550,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("rotate", &Rotate);
   m.def("swiglu", &SwiGlu);
   m.def("swiglu_backward", &SwiGluBackward);
+  m.def("engram", &EngramApply);
+  m.def("engram_backward", &EngramBackward);
   m.def("sink_softmax", &SinkSoftmax);
   m.def("sink_softmax_backward", &SinkSoftmaxBackward);
 }
