@@ -67,11 +67,8 @@ $(MODEL)/config.json: build/data/tokenizer.json tools/make_bench_checkpoint \
 	rm -rf $(MODEL)
 	tools/make_bench_checkpoint $(MODEL) --preset demo --tokenizer build/data/tokenizer.json
 
-bench: build  ## run every benchmark program (bench/ has the ones with a question of their own)
-	@for program in $$(find $(BUILD) -maxdepth 1 -name '*_bench' -type f -perm -u+x | sort); do
-	  echo "== $$program"
-	  "$$program"
-	done
+bench:  ## measure this machine; results go to bench/results/
+	@bench/measure.sh
 
 format:  ## rewrite the C++ sources with clang-format
 	@$(CXX_FILES) | xargs clang-format -i
