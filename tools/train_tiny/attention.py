@@ -1,9 +1,10 @@
 """Window + compressed attention of one layer, for whole rows at once.
 
 Queries go in chunks of one window W: a chunk sees its own and the previous chunk's window rows, and
-compressed entries. Long rows go in segments, so that scores of entries in the future are not computed
-and the backward pass recomputes a segment instead of keeping its scores.
+compressed entries. Long rows go in segments, so that scores of entries in the future are not
+computed and the backward pass recomputes a segment instead of keeping its scores.
 """
+
 import math
 
 import torch
@@ -12,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from . import ops
 
-SEGMENT_TOKENS = 512    # longer rows are split; a multiple of every window used here
+SEGMENT_TOKENS = 512  # longer rows are split; a multiple of every window used here
 
 
 class RopeTable:
@@ -20,11 +21,18 @@ class RopeTable:
 
     def __init__(self, dim, theta, length, yarn=None):
         # In float32 throughout: the table is part of the model.
-        freq = 1.0 / torch.pow(torch.tensor(float(theta)), torch.arange(0, dim, 2, dtype=torch.float32) / dim)
+        freq = 1.0 / torch.pow(
+            torch.tensor(float(theta)), torch.arange(0, dim, 2, dtype=torch.float32) / dim
+        )
         if yarn is not None:
+
             def turns_to_dim(turns):
-                return dim * math.log(yarn["original_max_position_embeddings"] / (turns * 2 * math.pi)) / (
-                    2 * math.log(theta))
+                return (
+                    dim
+                    * math.log(yarn["original_max_position_embeddings"] / (turns * 2 * math.pi))
+                    / (2 * math.log(theta))
+                )
+
             low = max(math.floor(turns_to_dim(yarn["beta_fast"])), 0)
             high = min(math.ceil(turns_to_dim(yarn["beta_slow"])), dim - 1)
             ramp = (torch.arange(dim // 2, dtype=torch.float32) - low) / max(high - low, 1e-3)
@@ -45,8 +53,10 @@ class Layout:
         assert length % w == 0
         self.length, self.chunks, self.window = length, length // w, w
         self.positions = torch.arange(length)
-        self.tables = {0: RopeTable(c.qk_rope_head_dim, c.rope_theta, length),
-                       1: RopeTable(c.qk_rope_head_dim, c.compress_rope_theta, length, c.rope_scaling)}
+        self.tables = {
+            0: RopeTable(c.qk_rope_head_dim, c.rope_theta, length),
+            1: RopeTable(c.qk_rope_head_dim, c.compress_rope_theta, length, c.rope_scaling),
+        }
         row, col = torch.arange(w)[:, None], torch.arange(2 * w)[None, :]
         visible = (col > row) & (col <= row + w)
         bias = torch.zeros(self.chunks, w, 2 * w).masked_fill(~visible, -math.inf)
@@ -62,15 +72,19 @@ class Layout:
 
 
 def _segment(q, window, entries, window_bias, entry_bias, sink):
-    """q [B, C, W, H, D], window [B, C, 2W, D], entries [B, E, D] or None; biases [(B or 1,) C, W, keys]."""
+    """q [B, C, W, H, D], window [B, C, 2W, D], entries [B, E, D] or None; biases [(B or 1,) C, W,
+    keys].
+    """
     batch, chunks, w, heads, dim = q.shape
     rows = q.reshape(batch, chunks, w * heads, dim)
     near = (rows @ window.transpose(-1, -2)).view(batch, chunks, w, heads, -1)
     far = None
     if entries is not None:
-        far = (rows.view(batch, -1, dim) @ entries.transpose(-1, -2)).view(batch, chunks, w, heads, -1)
+        far = (rows.view(batch, -1, dim) @ entries.transpose(-1, -2)).view(
+            batch, chunks, w, heads, -1
+        )
         entry_bias = entry_bias.unsqueeze(-2)
-    near, far = ops.sink_softmax(near, window_bias.unsqueeze(-2), far, entry_bias, sink, dim ** -0.5)
+    near, far = ops.sink_softmax(near, window_bias.unsqueeze(-2), far, entry_bias, sink, dim**-0.5)
     out = near.reshape(batch, chunks, w * heads, -1) @ window
     if entries is not None:
         out = out + (far.reshape(batch, chunks * w * heads, -1) @ entries).view_as(out)
@@ -98,8 +112,15 @@ def attend(q, kv, entries, sink, layout, ratio, entry_bias=None):
         if entries is not None:
             seen = last * w // ratio
             part = entries[:, :seen]
-            far = entry_bias[:, first * w:last * w, :seen].reshape(-1, last - first, w, seen)
-        inputs = (q[:, first:last], window[:, first:last], part, layout.window_bias[first:last], far, sink)
+            far = entry_bias[:, first * w : last * w, :seen].reshape(-1, last - first, w, seen)
+        inputs = (
+            q[:, first:last],
+            window[:, first:last],
+            part,
+            layout.window_bias[first:last],
+            far,
+            sink,
+        )
         if chunks > per_segment and torch.is_grad_enabled():
             out.append(checkpoint(_segment, *inputs, use_reentrant=False))
         else:
@@ -112,7 +133,7 @@ class Linear(nn.Module):
 
     def __init__(self, rows, cols, gain=1.0):
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(rows, cols) * gain * cols ** -0.5)
+        self.weight = nn.Parameter(torch.randn(rows, cols) * gain * cols**-0.5)
 
     def forward(self, x):
         return x @ self.weight.T
@@ -165,14 +186,17 @@ class Indexer(nn.Module):
         cos, sin = table
         q = self.wq_b(low).view(*u.shape[:2], self.heads, self.dim)
         q = ops.rotate(q, cos[:, None], sin[:, None])
-        return q, self.weights_proj(u) * (self.dim ** -0.5 * self.heads ** -0.5)
+        return q, self.weights_proj(u) * (self.dim**-0.5 * self.heads**-0.5)
 
     @staticmethod
     def scores(queries, weights, keys):
         """[B, T, E]: heads summed after a relu; weights may be negative."""
         total = 0
         for head in range(queries.shape[2]):
-            total = total + torch.relu(queries[:, :, head] @ keys.transpose(1, 2)) * weights[:, :, head, None]
+            total = (
+                total
+                + torch.relu(queries[:, :, head] @ keys.transpose(1, 2)) * weights[:, :, head, None]
+            )
         return total
 
 
@@ -226,7 +250,7 @@ class Attention(nn.Module):
         if self.ratio:
             if hasattr(self, "compressor"):
                 latent = self.compressor(u)
-                first = layout.positions[::self.ratio]
+                first = layout.positions[:: self.ratio]
                 entry_table = layout.table(self.ratio).at(first)
                 shared.entries = ops.rotate(latent, *entry_table)
                 if shared.selects:

@@ -1,8 +1,9 @@
 """Progress of a stage, from its step budget or from the time it has used.
 
-With a time budget the progress changes only every INTERVAL steps and every change is recorded: a run can
-be repeated exactly from its log, and a resumed run goes on where the first one stopped.
+With a time budget the progress changes only every INTERVAL steps and every change is recorded: a
+run can be repeated exactly from its log, and a resumed run goes on where the first one stopped.
 """
+
 import time
 
 INTERVAL = 10
@@ -14,7 +15,7 @@ class Clock:
         assert (minutes is None) != (steps is None)
         self.minutes, self.steps, self._now = minutes, steps, now
         self.history, self._replay = [], dict(replay or [])
-        self.used, self._start = 0.0, None     # seconds before this process, start of this process
+        self.used, self._start = 0.0, None  # seconds before this process, start of this process
 
     def start(self):
         self._start = self._now()

@@ -1,8 +1,9 @@
 """PyTorch logits of an exported checkpoint, for comparison with the engine's `exact` numerics.
 
-The weights are the rounded ones, activations float32, the selection is applied: the two programs compute the
-same function and differ only in the order of sums.
+The weights are the rounded ones, activations float32, the selection is applied: the two programs
+compute the same function and differ only in the order of sums.
 """
+
 import json
 
 import torch
@@ -18,28 +19,43 @@ def logits_of(backbone, ids):
 
 @torch.no_grad()
 def layers_of(backbone, ids):
-    """Streams entering and leaving every layer, collapse weights, hidden state and logits of one sequence."""
+    """Streams entering and leaving every layer, collapse weights, hidden state and logits of one
+    sequence.
+    """
     out, hooks, h = {}, [], backbone.config.hc_mult
 
     def note(number):
         def hook(module, arguments, result):
-            out[f"layer{number}.streams_in"], out[f"layer{number}.pre_in"] = arguments[0], arguments[1]
+            out[f"layer{number}.streams_in"], out[f"layer{number}.pre_in"] = (
+                arguments[0],
+                arguments[1],
+            )
             out[f"layer{number}.streams_out"], out[f"layer{number}.pre_out"] = result
+
         return hook
+
     for number, block in enumerate(backbone.layers):
         hooks.append(block.register_forward_hook(note(number)))
     hidden = backbone(torch.tensor([ids]), selects=True)[0]
     for hook in hooks:
         hook.remove()
-    out = {name: value[:len(ids)].contiguous() for name, value in out.items()}
+    out = {name: value[: len(ids)].contiguous() for name, value in out.items()}
     assert out["layer0.streams_in"].shape[1] == h
-    return {**out, "final_hidden": hidden, "logits": backbone.logits(hidden), "tokens": torch.tensor(ids)}
+    return {
+        **out,
+        "final_hidden": hidden,
+        "logits": backbone.logits(hidden),
+        "tokens": torch.tensor(ids),
+    }
 
 
 def main(a):
     backbone, _, _ = load_checkpoint(a.model)
     lines = [json.loads(line) for line in open(a.tokens, encoding="utf-8") if line.strip()]
-    mine = {str(line.get("id", i)): logits_of(backbone, line["tokens"]) for i, line in enumerate(lines, 1)}
+    mine = {
+        str(line.get("id", i)): logits_of(backbone, line["tokens"])
+        for i, line in enumerate(lines, 1)
+    }
     if a.write:
         formats.write_safetensors(a.write, mine)
     if a.layers:
@@ -50,6 +66,9 @@ def main(a):
     for name, logits in mine.items():
         difference = float((theirs[name] - logits).abs().max())
         same = float((theirs[name].argmax(-1) == logits.argmax(-1)).float().mean())
-        print(f"{name}: {len(logits)} tokens, largest difference {difference:.2e}, best token equal {100 * same:.2f} %")
+        print(
+            f"{name}: {len(logits)} tokens, largest difference {difference:.2e}, "
+            f"best token equal {100 * same:.2f} %"
+        )
         worst = max(worst, difference)
     return int(worst > a.tolerance)

@@ -1,22 +1,30 @@
 """Sizes of the model under the names of the released `text_config`, and its config.json.
 
-`tiny` is what gets trained and shipped, `micro` the same architecture at a size for tests. Both cover
-window-only layers, a ratio-2 source and its reuse, a ratio-1 source with candidate pool, a layer that
-selects anew inside the pool, a reuse of that, and Engram outside and inside compressed layers.
+`tiny` is what gets trained and shipped, `micro` the same architecture at a size for tests. Both
+cover window-only layers, a ratio-2 source and its reuse, a ratio-1 source with candidate pool, a
+layer that selects anew inside the pool, a reuse of that, and Engram outside and inside compressed
+layers.
 """
+
 from dataclasses import asdict, dataclass, field, fields
 
 from .engram_hash import engram_primes
 
 
 def _yarn():
-    return dict(rope_type="yarn", factor=16, beta_fast=32, beta_slow=1,
-                original_max_position_embeddings=4096)
+    return dict(
+        rope_type="yarn",
+        factor=16,
+        beta_fast=32,
+        beta_slow=1,
+        original_max_position_embeddings=4096,
+    )
 
 
 @dataclass(frozen=True)
 class TextConfig:
     """`vocab_size` and `engram_compressed_vocab_size` belong to the tokenizer."""
+
     vocab_size: int = 2048
     engram_compressed_vocab_size: int = 2048
     dspark_noise_token_id: int = 0
@@ -72,22 +80,46 @@ class TextConfig:
         return max(i for i in ids if i <= layer)
 
     def engram_primes(self):
-        return engram_primes(len(self.engram_layer_ids), self.engram_max_ngram_size,
-                             self.engram_n_heads, self.engram_vocab_size)
+        return engram_primes(
+            len(self.engram_layer_ids),
+            self.engram_max_ngram_size,
+            self.engram_n_heads,
+            self.engram_vocab_size,
+        )
 
 
 PRESETS = {
     "tiny": {},
-    "micro": dict(hidden_size=64, moe_intermediate_size=32, num_attention_heads=2, head_dim=32,
-                  qk_rope_head_dim=16, q_lora_rank=32, o_lora_rank=32, n_routed_experts=4,
-                  sliding_window=16, index_topk=8, candidate_topk_blocks=4, candidate_block_size=4,
-                  engram_vocab_size=61, dspark_block_size=3),
+    "micro": dict(
+        hidden_size=64,
+        moe_intermediate_size=32,
+        num_attention_heads=2,
+        head_dim=32,
+        qk_rope_head_dim=16,
+        q_lora_rank=32,
+        o_lora_rank=32,
+        n_routed_experts=4,
+        sliding_window=16,
+        index_topk=8,
+        candidate_topk_blocks=4,
+        candidate_block_size=4,
+        engram_vocab_size=61,
+        dspark_block_size=3,
+    ),
 }
 
-_FIXED = dict(model_type="deepseek_v41_text", num_key_value_heads=1, hidden_act="silu",
-              attention_bias=False, attention_dropout=0.0, tie_word_embeddings=False,
-              n_shared_experts=1, scoring_func="sqrtsoftplus", topk_method="noaux_tc",
-              norm_topk_prob=True)
+_FIXED = dict(
+    model_type="deepseek_v41_text",
+    num_key_value_heads=1,
+    hidden_act="silu",
+    attention_bias=False,
+    attention_dropout=0.0,
+    tie_word_embeddings=False,
+    n_shared_experts=1,
+    scoring_func="sqrtsoftplus",
+    topk_method="noaux_tc",
+    norm_topk_prob=True,
+)
 
 
 def preset(name, **overrides):
@@ -99,11 +131,24 @@ def config_json(config, image_token_id):
     text = dict(_FIXED, **asdict(config))
     text["engram_num_embeddings"] = [sum(map(sum, layer)) for layer in config.engram_primes()]
     text = {key: list(value) if isinstance(value, tuple) else value for key, value in text.items()}
-    quantization = dict(quant_method="fp8", activation_scheme="dynamic", weight_block_size=[32, 32],
-                        scale_fmt="ue8m0", expert_dtype="fp4")
-    return dict(architectures=["DeepseekV41ForCausalLM"], model_type="deepseek_v41", dtype="bfloat16",
-                bos_token_id=0, eos_token_id=1, pad_token_id=2, image_token_id=image_token_id,
-                quantization_config=quantization, text_config=text)
+    quantization = dict(
+        quant_method="fp8",
+        activation_scheme="dynamic",
+        weight_block_size=[32, 32],
+        scale_fmt="ue8m0",
+        expert_dtype="fp4",
+    )
+    return dict(
+        architectures=["DeepseekV41ForCausalLM"],
+        model_type="deepseek_v41",
+        dtype="bfloat16",
+        bos_token_id=0,
+        eos_token_id=1,
+        pad_token_id=2,
+        image_token_id=image_token_id,
+        quantization_config=quantization,
+        text_config=text,
+    )
 
 
 def from_config_json(top):

@@ -1,9 +1,10 @@
 """Trains the indexers with everything else frozen.
 
-During the main run every token attends to all visible entries, so the selection has learned nothing. Here an
-indexer's scores are pulled (KL divergence) towards the attention that the layers sharing its selection pay to
-the entries, summed over heads and layers.
+During the main run every token attends to all visible entries, so the selection has learned
+nothing. Here an indexer's scores are pulled (KL divergence) towards the attention that the layers
+sharing its selection pay to the entries, summed over heads and layers.
 """
+
 import torch
 
 from .attention import Indexer
@@ -25,15 +26,23 @@ class IndexLoss:
                 self.keys = attention.indexer.keys(latent, table.at(self.layout.positions[::ratio]))
         if hasattr(attention, "indexer"):
             with torch.enable_grad():
-                queries = attention.indexer.queries(u.detach(), low.detach(), table.at(self.layout.positions))
-                self.scores[layer] = Indexer.scores(*queries, self.keys) + self.layout.entry_bias[ratio]
+                queries = attention.indexer.queries(
+                    u.detach(), low.detach(), table.at(self.layout.positions)
+                )
+                self.scores[layer] = (
+                    Indexer.scores(*queries, self.keys) + self.layout.entry_bias[ratio]
+                )
         source = c.source(c.index_source_layer_ids, layer)
         with torch.no_grad():
-            self.target[source] = self.target.get(source, 0) + self._attention(attention, q, kv, entries)
+            self.target[source] = self.target.get(source, 0) + self._attention(
+                attention, q, kv, entries
+            )
 
     def _attention(self, attention, q, kv, entries):
-        """Attention to entries [B, T, E], summed over heads; the window and the sink take their share."""
-        scale, w = self.config.head_dim ** -0.5, self.layout.window
+        """Attention to entries [B, T, E], summed over heads; the window and the sink take their
+        share.
+        """
+        scale, w = self.config.head_dim**-0.5, self.layout.window
         batch, length, heads, dim = q.shape
         far = (q.flatten(1, 2) @ entries.transpose(1, 2)).view(batch, length, heads, -1) * scale
         far = far + self.layout.entry_bias[attention.ratio][:, None]
@@ -41,8 +50,13 @@ class IndexLoss:
         window = torch.cat([torch.cat([torch.zeros_like(now[:, :1]), now[:, :-1]], 1), now], 2)
         near = q.view(batch, -1, w * heads, dim) @ window.transpose(-1, -2) * scale
         near = near.view(batch, -1, w, heads, 2 * w) + self.layout.window_bias[:, :, None]
-        rest = torch.cat([near.view(batch, length, heads, -1),
-                          attention.attn_sink[:, None].expand(batch, length, heads, 1)], -1)
+        rest = torch.cat(
+            [
+                near.view(batch, length, heads, -1),
+                attention.attn_sink[:, None].expand(batch, length, heads, 1),
+            ],
+            -1,
+        )
         norm = torch.logaddexp(far.logsumexp(-1), rest.logsumexp(-1))
         return (far - norm[..., None]).exp().sum(2)
 

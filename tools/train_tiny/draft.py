@@ -1,9 +1,10 @@
 """DSpark: the draft stages, their Markov and confidence heads, and the loss they are trained with.
 
-Anchors are positions p of a row. A block holds the true next token t(p+1) and noise tokens, at positions
-p+1 .. p+k; it attends to the rings of p and before and to itself in both directions. Its place i predicts
-the token after position p+1+i.
+Anchors are positions p of a row. A block holds the true next token t(p+1) and noise tokens, at
+positions p+1 .. p+k; it attends to the rings of p and before and to itself in both directions. Its
+place i predicts the token after position p+1+i.
 """
+
 import math
 
 import torch
@@ -16,8 +17,12 @@ from .model import Block
 
 class DraftStage(Block):
     def __init__(self, config, stage):
-        super().__init__(config, config.num_hidden_layers + stage, config.dspark_n_routed_experts,
-                         config.dspark_num_experts_per_tok)
+        super().__init__(
+            config,
+            config.num_hidden_layers + stage,
+            config.dspark_n_routed_experts,
+            config.dspark_num_experts_per_tok,
+        )
         c = config
         if stage == 0:
             self.main_proj = Linear(c.hidden_size, c.hidden_size * len(c.dspark_target_layer_ids))
@@ -38,13 +43,19 @@ class Draft(nn.ModuleList):
     def __init__(self, config):
         super().__init__(DraftStage(config, s) for s in range(config.num_nextn_predict_layers))
         self.config = config
-        self.table = RopeTable(config.qk_rope_head_dim, config.rope_theta,
-                               config.max_position_embeddings + config.dspark_block_size + 1)
+        self.table = RopeTable(
+            config.qk_rope_head_dim,
+            config.rope_theta,
+            config.max_position_embeddings + config.dspark_block_size + 1,
+        )
 
     def ring_rows(self, kept):
         """Window rows of every token for each stage, from the means kept by the backbone."""
-        main = ops.rms_norm(self[0].main_proj(torch.cat(kept, -1)), self[0].main_norm.weight,
-                            self.config.rms_norm_eps)
+        main = ops.rms_norm(
+            self[0].main_proj(torch.cat(kept, -1)),
+            self[0].main_norm.weight,
+            self.config.rms_norm_eps,
+        )
         table = self.table.at(torch.arange(main.shape[1]))
         return [stage.attn.window_rows(main, table) for stage in self]
 
@@ -54,12 +65,16 @@ class Draft(nn.ModuleList):
         low = ops.rms_norm(attn.wq_a(u), attn.q_norm.weight, self.config.rms_norm_eps)
         q = attn.wq_b(low).view(*u.shape[:2], self.config.num_attention_heads, self.config.head_dim)
         q = ops.rotate(q, *table)
-        block = ops.rotate(ops.rms_norm(attn.wkv(u), attn.kv_norm.weight, self.config.rms_norm_eps),
-                           *self.table.at(places))
+        block = ops.rotate(
+            ops.rms_norm(attn.wkv(u), attn.kv_norm.weight, self.config.rms_norm_eps),
+            *self.table.at(places)
+        )
         keys = torch.cat([ring, block], 1)
         scores = (q.flatten(1, 2) @ keys.transpose(1, 2)).view(*q.shape[:3], -1)
         bias = torch.cat([bias, bias.new_zeros(len(bias), u.shape[1])], 1)[:, None, None]
-        p, _ = ops.sink_softmax(scores, bias, None, None, attn.attn_sink, self.config.head_dim ** -0.5)
+        p, _ = ops.sink_softmax(
+            scores, bias, None, None, attn.attn_sink, self.config.head_dim**-0.5
+        )
         o = (p.flatten(1, 2) @ keys).view_as(q)
         o = ops.rotate(o, table[0], -table[1])
         c = self.config
@@ -84,11 +99,17 @@ class Draft(nn.ModuleList):
         pre[:, 0] = 1
         for stage, ring in zip(self, rings):
             window = ring[row[:, None], back.clamp(min=0)]
-            x, pre = stage(x, pre, tokens.shape, lambda u, s=stage, r=window: self._attention(
-                s.attn, u, r, places, bias))
+            x, pre = stage(
+                x,
+                pre,
+                tokens.shape,
+                lambda u, s=stage, r=window: self._attention(s.attn, u, r, places, bias),
+            )
         x = ops.hc_collapse(x, pre)
         hidden = ops.rms_norm(x, self[-1].norm.weight, c.rms_norm_eps)
-        return x.view(*tokens.shape, -1), (hidden @ backbone.head.weight.detach().T).view(*tokens.shape, -1)
+        return x.view(*tokens.shape, -1), (hidden @ backbone.head.weight.detach().T).view(
+            *tokens.shape, -1
+        )
 
     def markov(self, previous):
         """Embedding of the previous tokens and the bias it adds to the logits."""
@@ -117,11 +138,12 @@ class Draft(nn.ModuleList):
 def draft_loss(draft, backbone, rings, row, anchor, tokens, wanted, target_logits, decay=0.8):
     """0.1 cross entropy + 0.9 total variation + 1.0 confidence, decaying along the block.
 
-    wanted [A, k] bool: the place predicts answer text; target_logits [A, k, V]: the backbone's next-token
-    logits at positions p+1 .. p+k. Returns the loss and [2, k] sums of overlap and of places counted.
+    wanted [A, k] bool: the place predicts answer text; target_logits [A, k, V]: the backbone's
+    next-token logits at positions p+1 .. p+k. Returns the loss and [2, k] sums of overlap and of
+    places counted.
     """
     k = draft.config.dspark_block_size
-    known = tokens[row[:, None], anchor[:, None] + 1 + torch.arange(k + 1)]    # t(p+1) .. t(p+k+1)
+    known = tokens[row[:, None], anchor[:, None] + 1 + torch.arange(k + 1)]  # t(p+1) .. t(p+k+1)
     x, logits = draft(backbone, rings, row, anchor, known[:, 0])
     embedded, bias = draft.markov(known[:, :k])
     log_q = torch.log_softmax(logits + bias, -1)
@@ -129,7 +151,8 @@ def draft_loss(draft, backbone, rings, row, anchor, tokens, wanted, target_logit
     cross_entropy = -log_q.gather(-1, known[:, 1:, None]).squeeze(-1)
     overlap = torch.minimum(p, log_q.exp()).sum(-1)
     confidence = nn.functional.binary_cross_entropy_with_logits(
-        draft.confidence(x, embedded), overlap.detach().clamp(0, 1), reduction="none")
+        draft.confidence(x, embedded), overlap.detach().clamp(0, 1), reduction="none"
+    )
     weight = wanted * decay ** torch.arange(k, dtype=torch.float32)
     loss = 0.1 * cross_entropy + 0.9 * (1 - overlap) + confidence
     seen = torch.stack([(overlap.detach() * wanted).sum(0), wanted.sum(0)])

@@ -2,6 +2,7 @@
 
 Must equal what the engine derives from the same tokenizer.json, or every row is a wrong one.
 """
+
 import math
 import unicodedata
 
@@ -33,8 +34,11 @@ def engram_primes(layers, max_ngram, heads, start):
 def engram_multipliers(layer_ids, max_ngram, classes):
     """One odd int64 per layer and look-back; class * multiplier fits an int64."""
     bound = max(1, (np.iinfo(np.int64).max // classes) // 2)
-    return [np.random.default_rng(10007 * layer).integers(0, bound, size=max_ngram, dtype=np.int64) * 2 + 1
-            for layer in layer_ids]
+    return [
+        np.random.default_rng(10007 * layer).integers(0, bound, size=max_ngram, dtype=np.int64) * 2
+        + 1
+        for layer in layer_ids
+    ]
 
 
 class EngramHash:
@@ -47,11 +51,17 @@ class EngramHash:
         assert int(token_class.max()) + 1 == c.engram_compressed_vocab_size
         self.token_class, self.pad = token_class, token_class[c.engram_pad_token_id]
         self.max_ngram = c.engram_max_ngram_size
-        self.multipliers = [torch.from_numpy(m) for m in engram_multipliers(
-            c.engram_layer_ids, self.max_ngram, c.engram_compressed_vocab_size)]
+        self.multipliers = [
+            torch.from_numpy(m)
+            for m in engram_multipliers(
+                c.engram_layer_ids, self.max_ngram, c.engram_compressed_vocab_size
+            )
+        ]
         self.primes = [torch.tensor(p) for p in c.engram_primes()]
-        self.offsets = [torch.cat([torch.zeros(1, dtype=torch.int64), p.flatten().cumsum(0)[:-1]]).view_as(p)
-                        for p in self.primes]
+        self.offsets = [
+            torch.cat([torch.zeros(1, dtype=torch.int64), p.flatten().cumsum(0)[:-1]]).view_as(p)
+            for p in self.primes
+        ]
 
     def rows(self, tokens):
         """tokens [B, T] -> one [B, T, n-grams * heads] per Engram layer, n-major then head."""
@@ -62,7 +72,7 @@ class EngramHash:
             rolling, rows = classes * mult[0], []
             for back in range(1, self.max_ngram):
                 start = self.max_ngram - 1 - back
-                rolling = rolling ^ (padded[:, start:start + length] * mult[back])
+                rolling = rolling ^ (padded[:, start : start + length] * mult[back])
                 rows.append(rolling[..., None] % primes[back - 1] + offsets[back - 1])
             out.append(torch.cat(rows, -1))
         return out
@@ -73,8 +83,9 @@ def class_key(text, spelling):
     if "\ufffd" in text:
         return spelling
     folded = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
-    folded = "".join(c.lower() if len(c.lower()) == 1 else c for c in folded
-                     if unicodedata.category(c)[0] != "M")
+    folded = "".join(
+        c.lower() if len(c.lower()) == 1 else c for c in folded if unicodedata.category(c)[0] != "M"
+    )
     collapsed = ""
     for c in folded:
         space = c in " \t\r\n"

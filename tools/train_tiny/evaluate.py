@@ -1,6 +1,7 @@
-"""Accuracy by family: whole answers, greedy. Teacher forcing gives the verdict without generating, since a
-greedy answer is right exactly if every step's best token is.
+"""Accuracy by family: whole answers, greedy. Teacher forcing gives the verdict without generating,
+since a greedy answer is right exactly if every step's best token is.
 """
+
 from collections import defaultdict
 
 import torch
@@ -12,18 +13,20 @@ TOKENS_AT_ONCE = 8192
 
 
 def answer_ids(item, tokenizer):
-    """(ids of prompt and answer, length of the prompt) of an evaluation item with its `answer` message."""
+    """(ids of prompt and answer, length of the prompt) of an evaluation item with its `answer`
+    message.
+    """
     prompt, _ = encode(render_prompt(item), tokenizer)
     ids, text = list(prompt), answer_text(item["answer"], item.get("thinking", False))
     while text:
         at = {token: text.find(token) for token in (END_THINK, DSML) if token in text}
         token = min(at, key=at.get) if at else None
-        plain = text[:at[token]] if token else text
+        plain = text[: at[token]] if token else text
         if plain:
             ids += tokenizer.encode(plain)
         if token:
             ids.append(tokenizer.special(token))
-        text = text[len(plain) + len(token or ""):]
+        text = text[len(plain) + len(token or "") :]
     return ids + [tokenizer.special(EOS)], len(prompt)
 
 
@@ -47,13 +50,15 @@ def accuracy(backbone, tokenizer, items, selects=False):
     sequences = [answer_ids(item, tokenizer) for item in items]
     result = defaultdict(lambda: [0, 0, 0, 0])
     for batch in _batches(sequences):
-        tokens = torch.zeros(len(batch), max(len(sequences[i][0]) for i in batch), dtype=torch.int64)
+        tokens = torch.zeros(
+            len(batch), max(len(sequences[i][0]) for i in batch), dtype=torch.int64
+        )
         for row, i in enumerate(batch):
-            tokens[row, :len(sequences[i][0])] = torch.tensor(sequences[i][0])
+            tokens[row, : len(sequences[i][0])] = torch.tensor(sequences[i][0])
         hidden = backbone(tokens, selects=selects)
         for row, i in enumerate(batch):
             ids, start = sequences[i]
-            best = backbone.logits(hidden[row, start - 1:len(ids) - 1]).argmax(-1)
+            best = backbone.logits(hidden[row, start - 1 : len(ids) - 1]).argmax(-1)
             hits = best == torch.tensor(ids[start:])
             entry = result[items[i]["family"]]
             entry[0] += bool(hits.all())
@@ -61,12 +66,17 @@ def accuracy(backbone, tokenizer, items, selects=False):
             entry[2] += int(hits.sum())
             entry[3] += len(hits)
     backbone.train()
-    return {family: (right, tried, hits / total) for family, (right, tried, hits, total) in sorted(result.items())}
+    return {
+        family: (right, tried, hits / total)
+        for family, (right, tried, hits, total) in sorted(result.items())
+    }
 
 
 @torch.no_grad()
 def acceptance(backbone, draft, tokenizer, items):
-    """{family: (mean accepted drafts, [acceptance at each place given the ones before], anchors)}, greedy."""
+    """{family: (mean accepted drafts, [acceptance at each place given the ones before], anchors)},
+    greedy.
+    """
     backbone.eval(), draft.eval()
     k = draft.config.dspark_block_size
     sums = defaultdict(lambda: [0.0, torch.zeros(k), torch.zeros(k), 0])
@@ -78,17 +88,25 @@ def acceptance(backbone, draft, tokenizer, items):
         anchor = torch.arange(start - 1, len(ids) - 2)
         if not len(anchor):
             continue
-        drafts, _ = draft.propose(backbone, draft.ring_rows(kept), torch.zeros_like(anchor), anchor,
-                                  tokens[0, anchor + 1])
+        drafts, _ = draft.propose(
+            backbone, draft.ring_rows(kept), torch.zeros_like(anchor), anchor, tokens[0, anchor + 1]
+        )
         place = anchor[:, None] + 1 + torch.arange(k)
         inside = place < len(ids) - 1
         match = (drafts == best[place.clamp(max=len(ids) - 1)]) & inside
-        before = torch.cat([torch.ones(len(anchor), 1, dtype=torch.bool), match[:, :-1]], 1).int().cumprod(1).bool()
+        before = (
+            torch.cat([torch.ones(len(anchor), 1, dtype=torch.bool), match[:, :-1]], 1)
+            .int()
+            .cumprod(1)
+            .bool()
+        )
         entry = sums[item["family"]]
         entry[0] += float(match.int().cumprod(1).sum())
         entry[1] += (match & before).sum(0)
         entry[2] += (before & inside).sum(0)
         entry[3] += len(anchor)
     backbone.train(), draft.train()
-    return {family: (total / count, (hit / tried.clamp(min=1)).tolist(), count)
-            for family, (total, hit, tried, count) in sorted(sums.items())}
+    return {
+        family: (total / count, (hit / tried.clamp(min=1)).tolist(), count)
+        for family, (total, hit, tried, count) in sorted(sums.items())
+    }

@@ -3,6 +3,7 @@
 `export_checkpoint` rounds a trained model into shards, index, config.json and tokenizer.json;
 `load_checkpoint` builds the PyTorch model from such a folder with the rounded weights.
 """
+
 import json
 import os
 import re
@@ -61,7 +62,9 @@ def released_tensors(backbone, draft):
 
 
 def _shards(tensors):
-    """Backbone in all but the last shard, cut at whole tensors; draft and Engram tables in the last."""
+    """Backbone in all but the last shard, cut at whole tensors; draft and Engram tables in the
+    last.
+    """
     late = {n: t for n, t in tensors.items() if n.startswith("mtp.") or ".engram.embed." in n}
     early = {n: t for n, t in tensors.items() if n not in late}
     total, done = sum(t.numel() * t.element_size() for t in early.values()), 0
@@ -86,15 +89,19 @@ def export_checkpoint(backbone, draft, tokenizer, folder):
         index.update(dict.fromkeys(tensors, name))
         size += sum(t.numel() * t.element_size() for t in tensors.values())
     config = config_json(backbone.config, tokenizer.special(IMAGE))
-    (temporary / "model.safetensors.index.json").write_text(json.dumps(
-        {"metadata": {"total_size": size}, "weight_map": dict(sorted(index.items()))}, indent=0) + "\n")
+    (temporary / "model.safetensors.index.json").write_text(
+        json.dumps(
+            {"metadata": {"total_size": size}, "weight_map": dict(sorted(index.items()))}, indent=0
+        )
+        + "\n"
+    )
     (temporary / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     (temporary / "tokenizer.json").write_text(tokenizer.json_text, encoding="utf-8")
     if folder.exists():
         keep = folder.with_name(folder.name + ".old")
         shutil.rmtree(keep, ignore_errors=True)
         os.replace(folder, keep)
-        for extra in keep.iterdir():        # files that are not part of the checkpoint stay
+        for extra in keep.iterdir():  # files that are not part of the checkpoint stay
             if not (temporary / extra.name).exists() and not extra.name.endswith(".safetensors"):
                 os.replace(extra, temporary / extra.name)
         shutil.rmtree(keep)

@@ -1,8 +1,10 @@
 """Number formats of the released checkpoint and safetensors files of them.
 
-FP8: E4M3 with one E8M0 (power of two) scale per 32x32 tile, or per row and 32 columns for Engram tables.
-FP4: E2M1, two per byte along the columns, the even column in the low nibble, one scale per row and 32.
+FP8: E4M3 with one E8M0 (power of two) scale per 32x32 tile, or per row and 32 columns for Engram
+tables. FP4: E2M1, two per byte along the columns, the even column in the low nibble, one scale per
+row and 32.
 """
+
 import json
 import struct
 
@@ -10,8 +12,14 @@ import numpy as np
 import torch
 
 LEVELS = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-_TORCH_TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "I8": torch.int8, "I64": torch.int64,
-                "F8_E4M3": torch.float8_e4m3fn, "F8_E8M0": torch.uint8}
+_TORCH_TYPES = {
+    "F32": torch.float32,
+    "BF16": torch.bfloat16,
+    "I8": torch.int8,
+    "I64": torch.int64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E8M0": torch.uint8,
+}
 
 
 def ceil_log2(x):
@@ -49,7 +57,7 @@ def e2m1_codes(x):
     """Nearest code, ties to the even one; |x| saturates at 6."""
     middle = (LEVELS[1:] + LEVELS[:-1]) / 2
     magnitude = x.abs().clamp(max=6)
-    code = torch.bucketize(magnitude, middle)              # a tie goes to the lower code
+    code = torch.bucketize(magnitude, middle)  # a tie goes to the lower code
     tie = torch.isin(magnitude, middle) & (code % 2 == 1)
     return (code + tie).to(torch.uint8) | (torch.signbit(x).to(torch.uint8) << 3)
 
@@ -62,8 +70,8 @@ def e2m1_values(codes):
 def quantise_fp4_rows(w):
     """[R, C] -> packed int8 [R, C / 2], scale bytes [R, C / 32].
 
-    Of the smallest power of two that does not clip and the one below, each group takes the one with the
-    smaller squared error.
+    Of the smallest power of two that does not clip and the one below, each group takes the one with
+    the smaller squared error.
     """
     groups = w.detach().float().reshape(len(w), -1, 32)
     safe = _scale_exponent(groups.abs().amax(-1), 6)
@@ -76,7 +84,11 @@ def quantise_fp4_rows(w):
             best = (error, codes, exponent)
             continue
         better = error < best[0]
-        best = (error, torch.where(better[..., None], codes, best[1]), torch.where(better, exponent, best[2]))
+        best = (
+            error,
+            torch.where(better[..., None], codes, best[1]),
+            torch.where(better, exponent, best[2]),
+        )
     codes = best[1].reshape(w.shape)
     packed = codes[:, 0::2] | (codes[:, 1::2] << 4)
     return packed.view(torch.int8), (best[2] + 127).to(torch.uint8)
@@ -110,8 +122,11 @@ def write_safetensors(path, tensors):
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for name, tensor in tensors.items():
         size = tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": type_name(name, tensor), "shape": list(tensor.shape),
-                        "data_offsets": [offset, offset + size]}
+        header[name] = {
+            "dtype": type_name(name, tensor),
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, offset + size],
+        }
         offset += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

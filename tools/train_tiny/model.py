@@ -2,6 +2,7 @@
 
 Parameters carry the released tensor names, except that the routed experts of a layer are stacked.
 """
+
 import math
 
 import torch
@@ -11,15 +12,17 @@ from . import ops
 from .attention import Attention, Indexer, Layout, Linear, Norm
 from .engram_hash import EngramHash
 
+LAYOUTS_KEPT = 10
+
 
 class Experts(nn.Module):
     """Routed experts of a layer as stacked weights [experts, rows, cols]."""
 
     def __init__(self, count, hidden, inner, output_gain):
         super().__init__()
-        self.w1 = nn.Parameter(torch.randn(count, inner, hidden) * hidden ** -0.5)
-        self.w3 = nn.Parameter(torch.randn(count, inner, hidden) * hidden ** -0.5)
-        self.w2 = nn.Parameter(torch.randn(count, hidden, inner) * inner ** -0.5 * output_gain)
+        self.w1 = nn.Parameter(torch.randn(count, inner, hidden) * hidden**-0.5)
+        self.w3 = nn.Parameter(torch.randn(count, inner, hidden) * hidden**-0.5)
+        self.w2 = nn.Parameter(torch.randn(count, hidden, inner) * inner**-0.5 * output_gain)
 
 
 class SharedExpert(nn.Module):
@@ -38,7 +41,7 @@ class Gate(nn.Module):
 
     def __init__(self, experts, hidden):
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(experts, hidden) * hidden ** -0.5)
+        self.weight = nn.Parameter(torch.randn(experts, hidden) * hidden**-0.5)
         self.register_buffer("bias", torch.zeros(experts))
         self.register_buffer("load", torch.zeros(experts), persistent=False)
 
@@ -55,7 +58,9 @@ class MoE(nn.Module):
         self.top_k, self.limit, self.scale = top_k, c.swiglu_limit, c.routed_scaling_factor
         self.gate = Gate(experts, c.hidden_size)
         self.experts = Experts(experts, c.hidden_size, c.moe_intermediate_size, output_gain)
-        self.shared_experts = SharedExpert(c.hidden_size, c.moe_intermediate_size, output_gain, c.swiglu_limit)
+        self.shared_experts = SharedExpert(
+            c.hidden_size, c.moe_intermediate_size, output_gain, c.swiglu_limit
+        )
 
     def route(self, x):
         scores = torch.sqrt(nn.functional.softplus(x @ self.gate.weight.T))
@@ -73,10 +78,17 @@ class MoE(nn.Module):
         token = order // self.top_k
         # One split each: slices would cost a zero-filled gradient of the whole per expert.
         counts, w = counts.tolist(), self.experts
-        pieces = zip(x[token].split(counts), weights.flatten()[order][:, None].split(counts),
-                     w.w1.unbind(), w.w3.unbind(), w.w2.unbind())
-        parts = [(ops.swiglu(part @ w1.T, part @ w3.T, self.limit) * weight) @ w2.T
-                 for part, weight, w1, w3, w2 in pieces]
+        pieces = zip(
+            x[token].split(counts),
+            weights.flatten()[order][:, None].split(counts),
+            w.w1.unbind(),
+            w.w3.unbind(),
+            w.w2.unbind(),
+        )
+        parts = [
+            (ops.swiglu(part @ w1.T, part @ w3.T, self.limit) * weight) @ w2.T
+            for part, weight, w1, w3, w2 in pieces
+        ]
         # Each token's outputs back side by side: a gather, so the sum has a fixed order.
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order))
@@ -115,20 +127,29 @@ class Block(nn.Module):
         self.attn_norm, self.ffn_norm = Norm(c.hidden_size), Norm(c.hidden_size)
         for site, name in enumerate(("attn", "ffn")):
             h = c.hc_mult
-            self.register_parameter(f"hc_{name}_fn", nn.Parameter(
-                torch.randn(h * (2 + h), h * c.hidden_size) * (h * c.hidden_size) ** -0.5))
+            self.register_parameter(
+                f"hc_{name}_fn",
+                nn.Parameter(
+                    torch.randn(h * (2 + h), h * c.hidden_size) * (h * c.hidden_size) ** -0.5
+                ),
+            )
             self.register_parameter(f"hc_{name}_scale", nn.Parameter(torch.full((3,), 0.1)))
             base = torch.zeros(h * (2 + h))
             # Unequal from the start: four equal streams would stay equal.
             base[:h] = -1.5
             base[(2 * layer + site) % h] = 1.5
-            base[h:2 * h] = torch.randn(h) * 0.5
-            base[2 * h:] = (4 * torch.eye(h) - 4).flatten()
+            base[h : 2 * h] = torch.randn(h) * 0.5
+            base[2 * h :] = (4 * torch.eye(h) - 4).flatten()
             self.register_parameter(f"hc_{name}_base", nn.Parameter(base))
 
     def mix(self, x, site):
-        return ops.hc_mix(x, getattr(self, f"hc_{site}_fn"), getattr(self, f"hc_{site}_scale"),
-                          getattr(self, f"hc_{site}_base"), self.config)
+        return ops.hc_mix(
+            x,
+            getattr(self, f"hc_{site}_fn"),
+            getattr(self, f"hc_{site}_scale"),
+            getattr(self, f"hc_{site}_base"),
+            self.config,
+        )
 
     def collapse(self, x, pre, norm):
         return ops.rms_norm(ops.hc_collapse(x, pre), norm.weight, self.config.rms_norm_eps)
@@ -177,7 +198,7 @@ class Shared:
 
 
 def _top_mask(scores, k):
-    """Mask of the k largest along the last axis, lower index first among equals; never -inf ones."""
+    """Mask of the k largest along the last axis, lower index first; never -inf ones."""
     order = scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
     mask = torch.zeros(scores.shape, dtype=torch.bool).scatter_(-1, order, True)
     return mask & (scores > -math.inf)
@@ -196,7 +217,9 @@ class Backbone(nn.Module):
         self.head.weight = nn.Parameter(torch.randn(c.vocab_size, c.hidden_size) * 0.02)
         self.norm = Norm(c.hidden_size)
         self.layers = nn.ModuleList(
-            Block(c, i, c.n_routed_experts, c.num_experts_per_tok) for i in range(c.num_hidden_layers))
+            Block(c, i, c.n_routed_experts, c.num_experts_per_tok)
+            for i in range(c.num_hidden_layers)
+        )
         gain = (2 * c.num_hidden_layers) ** -0.5
         for layer, primes in zip(c.engram_layer_ids, c.engram_primes()):
             self.layers[layer].engram = Engram(c, sum(map(sum, primes)), gain)
@@ -204,6 +227,8 @@ class Backbone(nn.Module):
 
     def layout(self, length):
         if length not in self._layouts:
+            if len(self._layouts) >= LAYOUTS_KEPT:  # those of long rows hold many megabytes
+                self._layouts.clear()
             self._layouts[length] = Layout(self.config, length)
         return self._layouts[length]
 

@@ -1,17 +1,30 @@
 """Muon for projections and experts, AdamW for everything else.
 
 Muon orthogonalises the momentum of a matrix by five Newton-Schulz steps. Matrices of one shape are
-treated together as a batch; the experts of a layer and the groups of wo_a are matrices of their own.
+treated together as a batch; the experts of a layer and the groups of wo_a are matrices of their
+own.
 """
+
 import torch
 
 MUON_RATE, ADAM_RATE = 0.02, 2e-3
-_ADAM_NAMES = ("embed.weight", "head.weight", "gate.weight", "markov_head", "confidence_head", "weights_proj")
+_ADAM_NAMES = (
+    "embed.weight",
+    "head.weight",
+    "gate.weight",
+    "markov_head",
+    "confidence_head",
+    "weights_proj",
+)
 
 
 def is_muon(name, parameter):
-    return parameter.ndim >= 2 and "hc_" not in name and not name.endswith(("q_weight", "k_weight")) and not any(
-        part in name for part in _ADAM_NAMES)
+    return (
+        parameter.ndim >= 2
+        and "hc_" not in name
+        and not name.endswith(("q_weight", "k_weight"))
+        and not any(part in name for part in _ADAM_NAMES)
+    )
 
 
 def orthogonalise(batch, steps=5):
@@ -29,7 +42,9 @@ def orthogonalise(batch, steps=5):
 
 
 class Muon:
-    """`groups` maps a parameter's name to how many matrices its rows hold (experts are 3-D already)."""
+    """`groups` maps a parameter's name to how many matrices its rows hold (experts are 3-D
+    already).
+    """
 
     def __init__(self, named, groups, rate=MUON_RATE, momentum=0.95, decay=0.01):
         self.rate, self.momentum, self.decay = rate, momentum, decay
@@ -64,7 +79,7 @@ class Muon:
 
 
 class Optimiser:
-    """Both optimisers over `named` parameters, with one learning-rate factor and gradient clipping."""
+    """Both optimisers over `named` parameters, with one rate factor and gradient clipping."""
 
     def __init__(self, named, wo_groups, clip=1.0):
         named = list(named)
@@ -72,8 +87,9 @@ class Optimiser:
         adam = [p for n, p in named if not is_muon(n, p)]
         groups = {n: wo_groups for n, _ in muon if n.endswith("wo_a.weight")}
         self.muon, self.clip = Muon(muon, groups), clip
-        self.adam = torch.optim.AdamW(adam, lr=ADAM_RATE, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.01,
-                                      fused=True)
+        self.adam = torch.optim.AdamW(
+            adam, lr=ADAM_RATE, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.01, fused=True
+        )
         self.parameters = [p for _, p in named]
 
     def step(self, factor):

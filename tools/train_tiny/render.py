@@ -1,8 +1,11 @@
-"""Prompt text of a conversation exactly as the engine renders it, as segments of control and plain text.
+"""Prompt text of a conversation exactly as the engine renders it, as segments of control and plain
+text.
 
-A conversation is a dictionary: messages (role, content, reasoning, tool_calls of name and arguments),
-and optionally tools, thinking, effort, schema (a response format: a schema or "json_object").
+A conversation is a dictionary: messages (role, content, reasoning, tool_calls of name and
+arguments), and optionally tools, thinking, effort, schema (a response format: a schema or
+"json_object").
 """
+
 import json
 from dataclasses import dataclass
 
@@ -19,12 +22,15 @@ _FORMAT_LINES = """<｜DSML｜ calls>
 </｜DSML｜ invoke>
 </｜DSML｜ calls>
 """
-TOOLS_INTRO = """## Tools
+TOOLS_INTRO = (
+    """## Tools
 
 You have access to a set of tools to help answer the user's question. You can invoke tools by writing a \
 "<｜DSML｜ calls>" block like the following:
 
-""" + _FORMAT_LINES + """
+"""
+    + _FORMAT_LINES
+    + """
 String parameters should be specified as is and set `string="true"`. For all other types (numbers, \
 booleans, arrays, objects), pass the value in JSON format and set `string="false"`.
 
@@ -36,18 +42,22 @@ Otherwise, output directly after </think> with tool calls or final response.
 ### Available Tool Schemas
 
 """
-# Only for training: most tool rows spend their tokens on calls instead of the unchanging instructions.
+)
+# Only for training: most tool rows spend their tokens on calls instead of the unchanging
+# instructions.
 ABRIDGED_INTRO = "## Tools\n\n### Available Tool Schemas\n\n"
 TOOLS_OUTRO = "\n\nYou MUST strictly follow the above defined tool name and parameter schemas to invoke tool calls.\n"
 FORMAT_INTRO = "## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n"
-EFFORT = "Reasoning Effort: {} (range 1-100, the higher the value, the more thorough the reasoning)\n\n"
+EFFORT = (
+    "Reasoning Effort: {} (range 1-100, the higher the value, the more thorough the reasoning)\n\n"
+)
 
 
 @dataclass
 class Segment:
     text: str
     special: bool
-    answer: bool        # the model is to produce it
+    answer: bool  # the model is to produce it
 
 
 def dumps(value):
@@ -77,14 +87,19 @@ class _Writer:
             if not at:
                 return self.plain(text, answer)
             token = min(at, key=at.get)
-            self.plain(text[:at[token]], answer)
+            self.plain(text[: at[token]], answer)
             self.special(token, answer)
-            text = text[at[token] + len(token):]
+            text = text[at[token] + len(token) :]
 
 
 def _schema_line(tool):
-    return dumps({"name": tool["name"], "description": tool.get("description", ""),
-                  "parameters": tool.get("parameters", {})})
+    return dumps(
+        {
+            "name": tool["name"],
+            "description": tool.get("description", ""),
+            "parameters": tool.get("parameters", {}),
+        }
+    )
 
 
 def _calls(calls):
@@ -93,14 +108,21 @@ def _calls(calls):
     for call in calls:
         parameters = [
             f'<｜DSML｜ parameter name="{key}" string="{"true" if isinstance(value, str) else "false"}">'
-            f'{value if isinstance(value, str) else dumps(value)}</｜DSML｜ parameter>'
-            for key, value in call["arguments"].items()]
-        lines.append(f'<｜DSML｜ invoke name="{call["name"]}">\n' + "\n".join(parameters) + "\n</｜DSML｜ invoke>")
+            f"{value if isinstance(value, str) else dumps(value)}</｜DSML｜ parameter>"
+            for key, value in call["arguments"].items()
+        ]
+        lines.append(
+            f'<｜DSML｜ invoke name="{call["name"]}">\n'
+            + "\n".join(parameters)
+            + "\n</｜DSML｜ invoke>"
+        )
     return "\n\n" + _CALLS + "\n" + "\n".join(lines) + "\n" + _END_CALLS
 
 
 def answer_text(message, thinks):
-    """What the model must produce for an assistant message, control tokens spelled, without the end token."""
+    """What the model must produce for an assistant message, control tokens spelled, without the end
+    token.
+    """
     text = f"{message.get('reasoning', '')}{END_THINK}" if thinks else ""
     text += message.get("content", "")
     return text + (_calls(message["tool_calls"]) if message.get("tool_calls") else "")
@@ -154,7 +176,9 @@ class _Renderer:
         else:
             self.out.special(USER)
         tool = message["role"] == "tool"
-        self.out.plain(f"<tool_result>{message['content']}</tool_result>" if tool else message["content"])
+        self.out.plain(
+            f"<tool_result>{message['content']}</tool_result>" if tool else message["content"]
+        )
 
     def assistant(self, message, thinks):
         self.out.special(ASSISTANT)

@@ -1,12 +1,14 @@
 """A whole run in one folder: vocabulary, three training stages, log, checkpoints, export.
 
-Everything is a function of the options and the seed, and of the recorded progress where the budget is time.
-`state.pt` is replaced atomically; starting the same command again goes on from it.
+Everything is a function of the options and the seed, and of the recorded progress where the budget
+is time. `state.pt` is replaced atomically; starting the same command again goes on from it.
 """
+
 import csv
 import dataclasses
 import json
 import os
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +28,18 @@ from .tokenizer import SYSTEM, Tokenizer, build_tokenizer
 SHARES = {"main": 0.86, "indexer": 0.04, "draft": 0.10}
 STEP_SHARES = {"main": 1.0, "indexer": 0.05, "draft": 0.2}
 LOG_EVERY = 10
-FIELDS = ("stage", "step", "progress", "seconds", "tokens", "loss", "norm", "rate", "imbalance", "overlap")
+FIELDS = (
+    "stage",
+    "step",
+    "progress",
+    "seconds",
+    "tokens",
+    "loss",
+    "norm",
+    "rate",
+    "imbalance",
+    "overlap",
+)
 
 
 @dataclass
@@ -38,12 +51,12 @@ class Options:
     minutes: float | None = None
     steps: int | None = None
     tokens_per_step: int = 2048
-    evaluations: int = 12           # during the main stage
+    evaluations: int = 12  # during the main stage
     save_minutes: float = 3.0
     vocabulary_rows: int = 6000
     kernels: bool = True
     threads: int = 1
-    stop_after: int | None = None   # steps in this process; for tests of resuming
+    stop_after: int | None = None  # steps in this process; for tests of resuming
 
 
 class Run:
@@ -51,23 +64,38 @@ class Run:
         self.o, self.out = options, Path(options.out)
         self.out.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(options.threads)
-        ops.use_kernels(options.kernels)
+        if options.kernels and not ops.use_kernels(True):
+            print(
+                "the C++ extension could not be built: going on with plain PyTorch, half as fast",
+                flush=True,
+            )
         self.tokenizer = self._tokenizer()
         classes = self.tokenizer.classes()
         self.config = config.preset(
-            options.preset, vocab_size=self.tokenizer.vocab_size,
-            engram_compressed_vocab_size=max(classes) + 1, dspark_noise_token_id=self.tokenizer.special(SYSTEM))
+            options.preset,
+            vocab_size=self.tokenizer.vocab_size,
+            engram_compressed_vocab_size=max(classes) + 1,
+            dspark_noise_token_id=self.tokenizer.special(SYSTEM),
+        )
         torch.manual_seed(options.seed)
         self.backbone, self.draft = Backbone(self.config, classes), Draft(self.config)
         self.stream = Stream(self.tokenizer, options.seed, options.tokens_per_step)
-        self.replay, self.stage_number, self.step, self.tokens, self.left = replay or {}, 0, 0, 0, options.stop_after
+        self.replay, self.stage_number, self.step, self.tokens, self.left = (
+            replay or {},
+            0,
+            0,
+            0,
+            options.stop_after,
+        )
         self._enter(0)
         self._load()
 
     def _tokenizer(self):
         path = self.out / "tokenizer.json"
         if not path.exists():
-            built = build_tokenizer(sample_texts(self.o.seed, self.o.vocabulary_rows), self.o.vocab_size)
+            built = build_tokenizer(
+                sample_texts(self.o.seed, self.o.vocabulary_rows), self.o.vocab_size
+            )
             _write(path, built.json_text.encode())
         return Tokenizer(path.read_text(encoding="utf-8"))
 
@@ -108,10 +136,18 @@ class Run:
 
     def save(self):
         gates = [*self.backbone.gates(), *self.draft.gates()]
-        state = dict(options=dataclasses.asdict(self.o), stage=self.stage_number, step=self.step, tokens=self.tokens,
-                     evaluated=self.evaluated, backbone=self.backbone.state_dict(), draft=self.draft.state_dict(),
-                     load=[gate.load for gate in gates], optimiser=self.stage.optimiser.state_dict(),
-                     clock=self.clock.state_dict())
+        state = dict(
+            options=dataclasses.asdict(self.o),
+            stage=self.stage_number,
+            step=self.step,
+            tokens=self.tokens,
+            evaluated=self.evaluated,
+            backbone=self.backbone.state_dict(),
+            draft=self.draft.state_dict(),
+            load=[gate.load for gate in gates],
+            optimiser=self.stage.optimiser.state_dict(),
+            clock=self.clock.state_dict(),
+        )
         torch.save(state, self.out / "state.pt.partial")
         os.replace(self.out / "state.pt.partial", self.out / "state.pt")
 
@@ -126,17 +162,26 @@ class Run:
             for line in lines:
                 if name == "log.csv":
                     stage, step = (line.split(",") + ["", ""])[:2]
-                else:
+                else:  # written after its step, which the saved state therefore includes
                     entry = json.loads(line)
-                    stage, step = entry["stage"], entry["step"]
+                    stage, step = entry["stage"], entry["step"] - 1
                 if stage not in order or (order[stage], int(step)) < (self.stage_number, self.step):
                     kept.append(line)
             _write(path, ("\n".join(kept) + "\n" if kept else "").encode())
 
     # -- training ----------------------------------------------------------
 
+    def stop_on_signals(self):
+        """SIGTERM and Ctrl-C save the state after the current step and end the run."""
+
+        def stop(number, frame):
+            self.left = 0
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+
     def train(self):
-        """Runs to the end; False when `stop_after` ended it before."""
+        """Runs to the end; False when `stop_after` or a signal ended it before."""
         while True:
             self.clock.start()
             if not self._train_stage():
@@ -174,15 +219,23 @@ class Run:
         path = self.out / "log.csv"
         fresh = not path.exists() or path.stat().st_size == 0
         with open(path, "a", newline="") as out:
-            writer = csv.DictWriter(out, FIELDS, extrasaction="ignore")
+            writer = csv.DictWriter(out, FIELDS, extrasaction="ignore", lineterminator="\n")
             if fresh:
                 writer.writeheader()
-            line = dict(stage=self.stage.name, step=self.step, progress=f"{progress:.6f}",
-                        seconds=f"{self.clock.seconds():.1f}", tokens=self.tokens)
+            line = dict(
+                stage=self.stage.name,
+                step=self.step,
+                progress=f"{progress:.6f}",
+                seconds=f"{self.clock.seconds():.1f}",
+                tokens=self.tokens,
+            )
             writer.writerow({**line, **{k: f"{v:.5g}" for k, v in numbers.items()}})
         if self.step % (10 * LOG_EVERY) == 0:
-            print(f"{self.stage.name} step {self.step} progress {progress:.3f} tokens {self.tokens} "
-                  + " ".join(f"{k} {v:.4g}" for k, v in numbers.items()), flush=True)
+            print(
+                f"{self.stage.name} step {self.step} progress {progress:.3f} tokens {self.tokens} "
+                + " ".join(f"{k} {v:.4g}" for k, v in numbers.items()),
+                flush=True,
+            )
 
     def _evaluate(self, quick=False):
         """Accuracy by family, with the selection applied once the indexers are trained."""
@@ -190,17 +243,28 @@ class Run:
         items = evalset.held_out(self.tokenizer.texts(), share=share, needles=not quick)
         selects = self.stage.name != "main"
         result = evaluate.accuracy(self.backbone, self.tokenizer, items, selects)
-        entry = dict(stage=self.stage.name, step=self.step, tokens=self.tokens, seconds=round(self.clock.seconds()),
-                     selects=selects, families={f: dict(right=r, n=n, tokens=round(t, 4)) for f, (r, n, t) in result.items()})
+        entry = dict(
+            stage=self.stage.name,
+            step=self.step,
+            tokens=self.tokens,
+            seconds=round(self.clock.seconds()),
+            selects=selects,
+            families={f: dict(right=r, n=n, tokens=round(t, 4)) for f, (r, n, t) in result.items()},
+        )
         if self.stage.name == "draft":
             some = [item for item in items if item["family"] != "needle"][::4]
             accepted = evaluate.acceptance(self.backbone, self.draft, self.tokenizer, some)
-            entry["accepted"] = {f: dict(mean=round(m, 3), places=[round(p, 3) for p in places], anchors=n)
-                                 for f, (m, places, n) in accepted.items()}
+            entry["accepted"] = {
+                f: dict(mean=round(m, 3), places=[round(p, 3) for p in places], anchors=n)
+                for f, (m, places, n) in accepted.items()
+            }
         with open(self.out / "accuracy.jsonl", "a") as out:
             out.write(json.dumps(entry) + "\n")
-        print(f"accuracy {self.stage.name} {self.tokens} tokens: " + ", ".join(
-            f"{f} {100 * r / n:.0f}%" for f, (r, n, _) in result.items()), flush=True)
+        print(
+            f"accuracy {self.stage.name} {self.tokens} tokens: "
+            + ", ".join(f"{f} {100 * r / n:.0f}%" for f, (r, n, _) in result.items()),
+            flush=True,
+        )
 
     def export(self, folder):
         return export.export_checkpoint(self.backbone, self.draft, self.tokenizer, folder)

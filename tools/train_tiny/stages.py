@@ -2,6 +2,7 @@
 
 A stage turns (batch, progress) into one optimiser step and returns numbers for the log.
 """
+
 import torch
 import torch.nn.functional as F
 
@@ -11,7 +12,7 @@ from .optim import Optimiser, rate_factor
 
 BALANCE_EVERY, BALANCE_STEP = 2, 0.01
 INDEX_LENGTHS = {256: 4, 512: 4, 1024: 4, 2048: 2}
-ANCHORS = 192       # draft blocks per step
+ANCHORS = 192  # draft blocks per step
 
 
 def balance(gates, step, factor):
@@ -42,8 +43,12 @@ class MainStage:
         load = torch.stack([gate.load for gate in model.gates()])
         norm = self.optimiser.step(factor)
         balance(model.gates(), step, factor)
-        return dict(loss=float(loss.detach()), norm=norm, rate=factor,
-                    imbalance=float((load.amax(1) / load.mean(1).clamp(min=1)).max()))
+        return dict(
+            loss=float(loss.detach()),
+            norm=norm,
+            rate=factor,
+            imbalance=float((load.amax(1) / load.mean(1).clamp(min=1)).max()),
+        )
 
 
 class IndexStage:
@@ -56,7 +61,9 @@ class IndexStage:
         self.optimiser = Optimiser(distill.index_parameters(backbone), backbone.config.o_groups)
 
     def batch(self, step, progress):
-        """The last phase's rows, of lengths chosen here; another range of row seeds than the main run's."""
+        """The last phase's rows, of lengths chosen here; another range of row seeds than the main
+        run's.
+        """
         return self.stream.batch(10**8 + step, 1.0, INDEX_LENGTHS)
 
     def step(self, batch, step, progress):
@@ -87,7 +94,7 @@ class DraftStageTraining:
         with torch.no_grad():
             hidden = self.backbone(tokens, kept=kept)
         # The first draft is for p + 2 and must be answer text.
-        row, place = batch.wanted[:, 2:tokens.shape[1] - k + 1].nonzero(as_tuple=True)
+        row, place = batch.wanted[:, 2 : tokens.shape[1] - k + 1].nonzero(as_tuple=True)
         if not len(row):
             return {}
         choice = torch.randperm(len(row), generator=torch.Generator().manual_seed(step))[:ANCHORS]
@@ -96,15 +103,25 @@ class DraftStageTraining:
         with torch.no_grad():
             targets = self.backbone.logits(hidden[row[:, None], ahead])
         wanted = batch.wanted[row[:, None], ahead + 1]
-        loss, seen = draft_loss(self.draft, self.backbone, self.draft.ring_rows(kept), row, anchor, tokens,
-                                wanted, targets)
+        loss, seen = draft_loss(
+            self.draft,
+            self.backbone,
+            self.draft.ring_rows(kept),
+            row,
+            anchor,
+            tokens,
+            wanted,
+            targets,
+        )
         loss.backward()
         norm = self.optimiser.step(factor)
         balance(self.draft.gates(), step, factor)
         for gate in self.backbone.gates():
             gate.load.zero_()
         overlap = seen[0] / seen[1].clamp(min=1)
-        return dict(loss=float(loss.detach()), norm=norm, rate=factor, overlap=float(overlap.mean()))
+        return dict(
+            loss=float(loss.detach()), norm=norm, rate=factor, overlap=float(overlap.mean())
+        )
 
 
 STAGES = (MainStage, IndexStage, DraftStageTraining)

@@ -1,8 +1,9 @@
 """The reduced tokenizer: same kind of file as the release, a vocabulary learned on our own data.
 
-Byte-level BPE with the release's three splits. Merges are learned with every digit apart, so the file
-holds no digit merges and each digit is one token although the first split takes up to three.
+Byte-level BPE with the release's three splits. Merges are learned with every digit apart, so the
+file holds no digit merges and each digit is one token although the first split takes up to three.
 """
+
 import heapq
 import json
 from collections import Counter
@@ -18,11 +19,29 @@ THINK, END_THINK, DSML, IMAGE = "<think>", "</think>", "｜DSML｜", "<｜deepse
 
 # (content, normalized, special) in the order of their ids in the release.
 FIRST_TOKENS = [(BOS, False, True), (EOS, False, True), (PAD, False, True)]
-LAST_TOKENS = [(text, True, False) for text in (
-    SYSTEM, "<｜fim▁hole｜>", "<｜fim▁begin｜>", "<｜fim▁end｜>", USER, ASSISTANT, "<|EOT|>", THINK,
-    END_THINK, DSML, "<｜latest_reminder｜>")] + [(IMAGE, False, False)] + [
-    (f"<｜{name}｜>", False, True) for name in (
-        "/polygon", "polygon", "/point", "point", "/box", "box", "/ref", "ref")]
+LAST_TOKENS = (
+    [
+        (text, True, False)
+        for text in (
+            SYSTEM,
+            "<｜fim▁hole｜>",
+            "<｜fim▁begin｜>",
+            "<｜fim▁end｜>",
+            USER,
+            ASSISTANT,
+            "<|EOT|>",
+            THINK,
+            END_THINK,
+            DSML,
+            "<｜latest_reminder｜>",
+        )
+    ]
+    + [(IMAGE, False, False)]
+    + [
+        (f"<｜{name}｜>", False, True)
+        for name in ("/polygon", "polygon", "/point", "point", "/box", "box", "/ref", "ref")
+    ]
+)
 
 DIGITS = r"\p{N}{1,3}"
 SPLITS = [
@@ -44,7 +63,9 @@ def byte_alphabet():
 
 def _pre_tokenizer(splits):
     steps = [pre_tokenizers.Split(tokenizers.Regex(s), "isolated") for s in splits]
-    return pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    return pre_tokenizers.Sequence(
+        [*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
 
 
 def count_pieces(texts):
@@ -56,7 +77,7 @@ def count_pieces(texts):
 
 
 def learn_merges(counts, wanted):
-    """`wanted` merges: always the most frequent pair, among equals the first in code point order."""
+    """`wanted` merges: always the most frequent pair, of equals the first by code points."""
     words = [(list(piece), n) for piece, n in sorted(counts.items()) if len(piece) > 1]
     pairs, where = Counter(), {}
     for number, (symbols, n) in enumerate(words):
@@ -68,7 +89,7 @@ def learn_merges(counts, wanted):
     while len(merges) < wanted and heap:
         count, pair = heapq.heappop(heap)
         if pairs[pair] != -count or not count:
-            continue                        # an outdated entry; a newer one is in the heap
+            continue  # an outdated entry; a newer one is in the heap
         merges.append(pair)
         changed = set()
         for number in sorted(where.pop(pair)):
@@ -79,7 +100,7 @@ def learn_merges(counts, wanted):
             i = 0
             while i < len(symbols) - 1:
                 if (symbols[i], symbols[i + 1]) == pair:
-                    symbols[i:i + 2] = ["".join(pair)]
+                    symbols[i : i + 2] = ["".join(pair)]
                 i += 1
             for new in zip(symbols, symbols[1:]):
                 pairs[new] += n
@@ -93,29 +114,62 @@ def learn_merges(counts, wanted):
 
 
 def build_json(merges):
-    """The text of a tokenizer.json with these merges; ids: three control tokens, bytes, merges, the rest."""
+    """The text of a tokenizer.json with these merges; ids: three control tokens, bytes, merges, the
+    rest.
+    """
     spellings = [t for t, _, _ in FIRST_TOKENS] + sorted(byte_alphabet())
     seen = set(spellings)
     for left, right in merges:
-        if left + right not in seen:        # two pairs may build the same piece
+        if left + right not in seen:  # two pairs may build the same piece
             seen.add(left + right)
             spellings.append(left + right)
     ids = {text: i for i, text in enumerate(spellings)}
-    added = [dict(id=ids.get(text, len(ids) + i - 3), content=text, single_word=False, lstrip=False,
-                  rstrip=False, normalized=normalized, special=special)
-             for i, (text, normalized, special) in enumerate(FIRST_TOKENS + LAST_TOKENS)]
-    split = [dict(type="Split", pattern=dict(Regex=s), behavior="Isolated", invert=False) for s in SPLITS]
+    added = [
+        dict(
+            id=ids.get(text, len(ids) + i - 3),
+            content=text,
+            single_word=False,
+            lstrip=False,
+            rstrip=False,
+            normalized=normalized,
+            special=special,
+        )
+        for i, (text, normalized, special) in enumerate(FIRST_TOKENS + LAST_TOKENS)
+    ]
+    split = [
+        dict(type="Split", pattern=dict(Regex=s), behavior="Isolated", invert=False) for s in SPLITS
+    ]
     byte_level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=False)
     whole = dict(type="ByteLevel", add_prefix_space=True, trim_offsets=True, use_regex=True)
-    model = dict(type="BPE", dropout=None, unk_token=None, continuing_subword_prefix=None,
-                 end_of_word_suffix=None, fuse_unk=False, byte_fallback=False, vocab=ids,
-                 merges=[f"{a} {b}" for a, b in merges])
-    return json.dumps(dict(
-        version="1.0", truncation=None, padding=None, added_tokens=added,
-        normalizer=dict(type="Sequence", normalizers=[]),
-        pre_tokenizer=dict(type="Sequence", pretokenizers=[*split, byte_level]),
-        post_processor=dict(whole, trim_offsets=False), decoder=whole, model=model),
-        ensure_ascii=False, indent=1) + "\n"
+    model = dict(
+        type="BPE",
+        dropout=None,
+        unk_token=None,
+        continuing_subword_prefix=None,
+        end_of_word_suffix=None,
+        fuse_unk=False,
+        byte_fallback=False,
+        vocab=ids,
+        merges=[f"{a} {b}" for a, b in merges],
+    )
+    return (
+        json.dumps(
+            dict(
+                version="1.0",
+                truncation=None,
+                padding=None,
+                added_tokens=added,
+                normalizer=dict(type="Sequence", normalizers=[]),
+                pre_tokenizer=dict(type="Sequence", pretokenizers=[*split, byte_level]),
+                post_processor=dict(whole, trim_offsets=False),
+                decoder=whole,
+                model=model,
+            ),
+            ensure_ascii=False,
+            indent=1,
+        )
+        + "\n"
+    )
 
 
 def build_tokenizer(texts, vocab_size):
@@ -163,9 +217,15 @@ class Tokenizer:
 
     def classes(self):
         """Engram class of every id."""
-        return token_classes([(self.decode([i]), self._spelling[i]) for i in range(self.vocab_size)])
+        return token_classes(
+            [(self.decode([i]), self._spelling[i]) for i in range(self.vocab_size)]
+        )
 
     def texts(self):
         """The distinct printable texts of single tokens: material for copying."""
-        out = {self.decode([i]).strip() for i in range(self.vocab_size) if self._spelling[i] not in self._special}
+        out = {
+            self.decode([i]).strip()
+            for i in range(self.vocab_size)
+            if self._spelling[i] not in self._special
+        }
         return sorted(t for t in out if t and "\ufffd" not in t and t.isprintable())

@@ -6,6 +6,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+
 #include "kernels/cpu/table-inl.h"
 
 namespace kuruma::kernels {
@@ -17,9 +18,13 @@ const OpTable& CpuPortableOps() {
 
 bool CpuHasAvx2() {
 #if defined(__x86_64__)
-  unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
-  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  // Asked once: the instruction behind it takes microseconds in a virtual machine.
+  static const bool runs = [] {
+    unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+    const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+    return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  }();
+  return runs;
 #else
   return false;
 #endif

@@ -10,7 +10,7 @@ namespace kuruma::kernels::KURUMA_CPU_TARGET {
 namespace {
 
 // One unit is about 20 ps of one core: a multiply-add of a full tile.
-constexpr int64_t kShareUnits = 200'000;  // about 4 us, what waking a worker may cost
+constexpr int64_t kShareUnits = 400'000;  // about 8 us: waking a worker costs a few
 constexpr int64_t kShareRows = 4;         // boundaries fall on multiples of this
 
 // Reading and decoding a weight costs as much as this many multiply-adds.

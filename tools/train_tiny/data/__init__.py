@@ -1,1 +1,3 @@
-"""Training and evaluation data, generated from a seed: facts, checkable tasks, tools, talk, needles."""
+"""Training and evaluation data, generated from a seed: facts, checkable tasks, tools, talk,
+needles.
+"""

@@ -1,8 +1,9 @@
 """Held-out items: values of the reserved side of the split, phrasings that training never uses.
 
-An item is a line of `kuruma eval` (id, family, messages, tools, thinking, max_tokens, check) plus, in
-memory only, `answer`: the assistant message expected word for word, and `turn`.
+An item is a line of `kuruma eval` (id, family, messages, tools, thinking, max_tokens, check) plus,
+in memory only, `answer`: the assistant message expected word for word, and `turn`.
 """
+
 import json
 import random
 
@@ -16,11 +17,26 @@ from .tools import ToolTask
 from .turn import draw, is_held_out
 
 # Families and how many items of each; `_thinking` ones reason first.
-COUNTS = {"faq": 150, "faq_thinking": 50, "talk": 60, "copy": 50, "reverse": 50, "sort": 50, "count": 50, "dates": 50, "sum2": 50,
-          "sum3": 50, "sum2_thinking": 30, "sum3_thinking": 30, "count_thinking": 30, "json": 50, "tool": 50,
-          "tool_thinking": 30}
+COUNTS = {
+    "faq": 150,
+    "faq_thinking": 50,
+    "talk": 60,
+    "copy": 50,
+    "reverse": 50,
+    "sort": 50,
+    "count": 50,
+    "dates": 50,
+    "sum2": 50,
+    "sum3": 50,
+    "sum2_thinking": 30,
+    "sum3_thinking": 30,
+    "count_thinking": 30,
+    "json": 50,
+    "tool": 50,
+    "tool_thinking": 30,
+}
 NEEDLE_LENGTHS = (256, 512, 1024, 2048, 3800)
-NEEDLE_DEPTHS = 5       # items per length, from the start to the end of the text
+NEEDLE_DEPTHS = 5  # items per length, from the start to the end of the text
 
 
 def _item(family, turn, check, thinking=False, **more):
@@ -29,8 +45,15 @@ def _item(family, turn, check, thinking=False, **more):
         answer = dict(content="", tool_calls=turn.calls)
     if thinking:
         answer["reasoning"] = turn.reasoning
-    return dict(family=family, messages=[dict(role="user", content=turn.user)], thinking=thinking,
-                check=check, answer=answer, turn=turn, **more)
+    return dict(
+        family=family,
+        messages=[dict(role="user", content=turn.user)],
+        thinking=thinking,
+        check=check,
+        answer=answer,
+        turn=turn,
+        **more,
+    )
 
 
 def _exact(family, turn, thinking=False):
@@ -43,10 +66,16 @@ def _tool(family, turn, task, thinking=False):
 
 
 def _json(rng, in_system):
-    """The schema stands in the system message, exactly as a response format is rendered, or in the question."""
+    """The schema stands in the system message, exactly as a response format is rendered, or in the
+    question.
+    """
     task = Extraction(rng)
     turn = draw(task.make, rng, held=True)
-    system = [dict(role="system", content="\n\n" + FORMAT_INTRO + dumps(task.schema))] if in_system else []
+    system = (
+        [dict(role="system", content="\n\n" + FORMAT_INTRO + dumps(task.schema))]
+        if in_system
+        else []
+    )
     if not in_system:
         turn.user = f"JSON schema: {dumps(task.schema)}\n{turn.user}"
     item = _item("json", turn, dict(kind="json", value=json.loads(turn.answer)))
@@ -57,7 +86,8 @@ def _needles(rng):
     for length in NEEDLE_LENGTHS:
         for place in range(NEEDLE_DEPTHS):
             wanted = place / (NEEDLE_DEPTHS - 1)
-            # Codes nobody asks for are in the text too; the one asked for lies nearest to the wanted depth.
+            # Codes nobody asks for are in the text too; the one asked for lies nearest to the
+            # wanted depth.
             hidden = needle.Needles(rng, length - 40, max(2, length // 256), is_held_out)
             owner = min(hidden.depth, key=lambda o: abs(hidden.depth[o] - wanted))
             turn = next(t for t in hidden.turns(rng) if hidden.pairs[owner] == t.answer)
@@ -72,14 +102,18 @@ def held_out(pool, seed=0, share=1.0, facts=None, needles=True):
     for family, source in (("faq", Faq(facts)), ("talk", Talk())):
         turns = source.held_turns()
         rng.shuffle(turns)
-        items += [_exact(family, turn) for turn in turns[:count[family]]]
+        items += [_exact(family, turn) for turn in turns[: count[family]]]
         if family == "faq":
-            items += [_exact("faq_thinking", turn, True) for turn in turns[-count["faq_thinking"]:]]
+            items += [
+                _exact("faq_thinking", turn, True) for turn in turns[-count["faq_thinking"] :]
+            ]
     for family in count:
         task = family.removesuffix("_thinking")
         if task not in ("faq", "talk", "json", "tool"):
-            items += [_exact(family, draw(getattr(tasks, task), rng, held=True), family != task)
-                      for _ in range(count[family])]
+            items += [
+                _exact(family, draw(getattr(tasks, task), rng, held=True), family != task)
+                for _ in range(count[family])
+            ]
     items += [_json(rng, number % 2 == 0) for number in range(count["json"])]
     for family in ("tool", "tool_thinking"):
         for _ in range(count[family]):
@@ -106,6 +140,7 @@ def as_line(item, max_tokens):
 def write(items, tokenizer, path):
     """The committed file; answers get room for half as many tokens again as they need."""
     from ..evaluate import answer_ids
+
     with open(path, "w", encoding="utf-8") as out:
         for item in items:
             ids, start = answer_ids(item, tokenizer)

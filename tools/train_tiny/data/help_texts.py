@@ -1,4 +1,5 @@
-"""Captures `kuruma --help` of every command and reads flags, descriptions and defaults out of it."""
+"""Captures `kuruma --help` of every command and reads flags and defaults out of it."""
+
 import json
 import re
 import subprocess
@@ -14,14 +15,18 @@ class Flag:
     command: str
     name: str
     description: str
-    default: str    # empty: none stated
+    default: str  # empty: none stated
 
 
 def capture(binary):
     """{command: help text}, with "" for the program itself."""
+
     def run(*arguments):
-        done = subprocess.run([binary, *arguments, "--help"], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [binary, *arguments, "--help"], capture_output=True, text=True, check=True
+        )
         return done.stdout
+
     texts = {"": run()}
     for command in _commands(texts[""]):
         texts[command] = run(command)
@@ -34,7 +39,9 @@ def _commands(text):
 
 
 def refresh(binary):
-    HELP_FILE.write_text(json.dumps(capture(binary), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    HELP_FILE.write_text(
+        json.dumps(capture(binary), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def load():
@@ -43,13 +50,16 @@ def load():
 
 def descriptions(texts):
     """{command: its one-line description}, from the overview."""
-    found = re.findall(r"^  ([a-z][a-z-]*) +(\S.*)$", texts[""].split("Subcommands:\n", 1)[1].split("\n\n")[0],
-                       re.MULTILINE)
+    found = re.findall(
+        r"^  ([a-z][a-z-]*) +(\S.*)$",
+        texts[""].split("Subcommands:\n", 1)[1].split("\n\n")[0],
+        re.MULTILINE,
+    )
     return dict(found)
 
 
 def _options(text):
-    """(head, description) of every entry of the Options block; long heads stand on their own line."""
+    """(head, description) of every entry of the Options; long heads stand on their own line."""
     if "Options:\n" not in text:
         return
     head, description = None, []

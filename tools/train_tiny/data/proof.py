@@ -1,9 +1,11 @@
 """Proof that no held-out item is in the training data.
 
-Values: training draws only values on its side of the split, held-out items only from the other, and the
-side is a hash of the values. Phrasings of facts and talk: all that training can use are listed and compared.
-Then a stretch of the real stream is searched for held-out questions as a check on this reasoning.
+Values: training draws only values on its side of the split, held-out items only from the other, and
+the side is a hash of the values. Phrasings of facts and talk: all that training can use are listed
+and compared. Then a stretch of the real stream is searched for held-out questions as a check on
+this reasoning.
 """
+
 from .faq import Faq, normal
 from .talk import Talk
 from .turn import is_held_out
@@ -12,7 +14,7 @@ _BY_PHRASING = ("faq:", "talk:")
 
 
 def complaints(items, stream, steps):
-    """Reasons why the split does not hold; empty when it does. `steps` of the stream are searched."""
+    """Reasons why the split does not hold; `steps` of the stream are searched."""
     out, turns = [], [item["turn"] for item in items]
     for turn in turns:
         if not turn.key.startswith(_BY_PHRASING) and not is_held_out(turn.key):

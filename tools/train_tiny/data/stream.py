@@ -1,8 +1,9 @@
 """Training rows from a seed: row n of step s is a function of (seed, s, n, progress) alone.
 
-A row is one conversation in the engine's own rendering, cut or padded to its length. The loss counts on
-what the model is to produce.
+A row is one conversation in the engine's own rendering, cut or padded to its length. The loss
+counts on what the model is to produce.
 """
+
 import random
 from dataclasses import dataclass
 
@@ -19,9 +20,15 @@ from .tasks import Tasks
 from .tools import ToolTask
 from .turn import draw, is_held_out
 
-SYSTEM_TEXTS = ["You are a helpful assistant.", "You are Kuruma.", "Be brief.", "Answer briefly.",
-                "You help people to use Kuruma.", "You are a careful assistant."]
-FULL_TOOLS_SHARE = 0.6      # of the tool rows long enough for the whole instructions
+SYSTEM_TEXTS = [
+    "You are a helpful assistant.",
+    "You are Kuruma.",
+    "Be brief.",
+    "Answer briefly.",
+    "You help people to use Kuruma.",
+    "You are a careful assistant.",
+]
+FULL_TOOLS_SHARE = 0.6  # of the tool rows long enough for the whole instructions
 FULL_TOOLS_LENGTH = 512
 
 
@@ -29,13 +36,13 @@ FULL_TOOLS_LENGTH = 512
 class Row:
     conversation: dict
     abridged: bool
-    turns: list         # every Turn in it, for the proof that none is held out
+    turns: list  # every Turn in it, for the proof that none is held out
 
 
 @dataclass
 class Batch:
-    tokens: torch.Tensor    # [B, T]
-    wanted: torch.Tensor    # [B, T] bool: this token is to be predicted
+    tokens: torch.Tensor  # [B, T]
+    wanted: torch.Tensor  # [B, T] bool: this token is to be predicted
     turns: list
 
 
@@ -55,9 +62,15 @@ class Stream:
     def __init__(self, tokenizer, seed, tokens_per_step=2048, facts=None):
         self.tokenizer, self.seed, self.tokens_per_step = tokenizer, seed, tokens_per_step
         tasks = Tasks(tokenizer.texts() if tokenizer else ())
-        self.makers = {name: getattr(tasks, name) for name in (
-            "copy", "sum2", "sum3", "sort", "reverse", "count", "dates")}
+        self.makers = {
+            name: getattr(tasks, name)
+            for name in ("copy", "sum2", "sum3", "sort", "reverse", "count", "dates")
+        }
         self.makers.update(faq=Faq(facts).make, talk=Talk().make)
+        self.verbosity = 1.0  # tokens of filler text relative to what needle.py reckons with
+        if tokenizer:
+            sample = " ".join(needle.filler(random.Random(i)) for i in range(100))
+            self.verbosity = len(tokenizer.encode(sample)) / (100 * needle.FILLER_TOKENS)
 
     # -- turns -------------------------------------------------------------
 
@@ -86,7 +99,9 @@ class Stream:
     # -- kinds of rows -----------------------------------------------------
 
     def _chat(self, rng, phase, length):
-        messages = [dict(role="system", content=rng.choice(SYSTEM_TEXTS))] if rng.random() < 0.2 else []
+        messages = (
+            [dict(role="system", content=rng.choice(SYSTEM_TEXTS))] if rng.random() < 0.2 else []
+        )
         turns = self._fill(lambda: self.turn(rng, phase), length)
         for turn in turns:
             messages += messages_of(turn)
@@ -102,7 +117,9 @@ class Stream:
             budget -= self._cost(turn)
             if budget > 0:
                 turns.append(turn)
-        messages = [dict(role="system", content=rng.choice(SYSTEM_TEXTS))] if rng.random() < 0.2 else []
+        messages = (
+            [dict(role="system", content=rng.choice(SYSTEM_TEXTS))] if rng.random() < 0.2 else []
+        )
         for turn in turns:
             messages += messages_of(turn)
         messages += messages_of(last, True)
@@ -122,11 +139,17 @@ class Stream:
 
     def _tool(self, rng, phase, length):
         full = length >= FULL_TOOLS_LENGTH and rng.random() < FULL_TOOLS_SHARE
-        task, thinks = ToolTask(rng, None if length > 256 else rng.choice((1, 1, 2))), rng.random() < 0.5
+        task, thinks = (
+            ToolTask(rng, None if length > 256 else rng.choice((1, 1, 2))),
+            rng.random() < 0.5,
+        )
 
         def make():
             # Not every question is one for a tool.
-            return self.turn(rng, phase) if rng.random() < 0.12 else draw(task.make, rng, held=False)
+            return (
+                self.turn(rng, phase) if rng.random() < 0.12 else draw(task.make, rng, held=False)
+            )
+
         turns = self._fill(make, length - 60 * len(task.tools) - (250 if full else 20), thinks)
         messages = []
         for turn in turns:
@@ -135,8 +158,8 @@ class Stream:
 
     def _needle(self, rng, phase, length):
         count = max(2, min(16, length // 90))
-        room = length - needle.TURN_TOKENS * count - 8
-        hidden = needle.Needles(rng, room, count, lambda key: not is_held_out(key))
+        room = (length - 8) / self.verbosity - needle.TURN_TOKENS * count
+        hidden = needle.Needles(rng, int(room), count, lambda key: not is_held_out(key))
         turns = hidden.turns(rng)
         messages = []
         for i, turn in enumerate(turns):
@@ -156,8 +179,10 @@ class Stream:
         rng = random.Random(f"{self.seed}:{step}")
         phase = phase_at(progress)
         length = pick(rng, lengths or phase.lengths)
-        rows = [self.row(rng, pick(rng, phase.kinds[length]), phase, length)
-                for _ in range(max(self.tokens_per_step // length, 1))]
+        rows = [
+            self.row(rng, pick(rng, phase.kinds[length]), phase, length)
+            for _ in range(max(self.tokens_per_step // length, 1))
+        ]
         return self.encode(rows, length)
 
     def encode(self, rows, length):
@@ -166,20 +191,22 @@ class Stream:
         for i, row in enumerate(rows):
             ids, answer = encode(render_training(row.conversation, row.abridged), self.tokenizer)
             ids, answer = ids[:length], answer[:length]
-            tokens[i, :len(ids)] = torch.tensor(ids)
-            wanted[i, :len(ids)] = torch.tensor(answer)
+            tokens[i, : len(ids)] = torch.tensor(ids)
+            wanted[i, : len(ids)] = torch.tensor(answer)
         return Batch(tokens, wanted, [turn for row in rows for turn in row.turns])
 
 
 def sample_texts(seed, rows=6000):
     """Plain text of rows of all kinds, without a tokenizer: what the vocabulary is learned on."""
     stream, rng = _Untokenized(seed), random.Random(f"{seed}:vocabulary")
-    texts = [TOOLS_INTRO, TOOLS_OUTRO] * (rows // 4)      # in every request with tools: keep it short
+    texts = [TOOLS_INTRO, TOOLS_OUTRO] * (rows // 4)  # in every request with tools: keep it short
     weights = dict(zip(KINDS, (50, 10, 14, 20, 6)))
     for number in range(rows):
         kind = pick(rng, weights)
         row = stream.row(rng, kind, PHASES[number % len(PHASES)], 256)
-        texts += [s.text for s in render_training(row.conversation, number % 3 > 0) if not s.special]
+        texts += [
+            s.text for s in render_training(row.conversation, number % 3 > 0) if not s.special
+        ]
     return texts
 
 

@@ -1,4 +1,7 @@
-"""Greetings and small talk in English, Japanese and Chinese; asks after `|` are held out of training."""
+"""Greetings and small talk in English, Japanese and Chinese; asks after `|` are held out of
+training.
+"""
+
 from .turn import Turn
 
 _TALK = """

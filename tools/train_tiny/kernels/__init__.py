@@ -1,5 +1,8 @@
-"""Builds `kernels.cpp` once and wraps it as differentiable functions with the signatures of `ops`."""
+"""Builds the C++ sources beside it and wraps them as differentiable functions like those of `ops`."""
+
 import functools
+import os
+import sys
 from pathlib import Path
 
 import torch
@@ -8,9 +11,26 @@ import torch
 @functools.cache
 def _extension():
     from torch.utils.cpp_extension import load
-    flags = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-std=c++20"]
-    return load(name="train_tiny_kernels", sources=[str(Path(__file__).with_name("kernels.cpp"))],
-                extra_cflags=flags, extra_ldflags=["-fopenmp"])
+
+    # ninja lies beside the interpreter of a virtual environment that may not be activated.
+    os.environ["PATH"] = os.pathsep.join(
+        [os.path.dirname(sys.executable), os.environ.get("PATH", "")]
+    )
+    flags = [
+        "-O3",
+        "-march=native",
+        "-fopenmp",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+        "-std=c++20",
+    ]
+    folder = Path(__file__).parent
+    return load(
+        name="train_tiny_kernels",
+        sources=[str(folder / name) for name in ("kernels.cpp", "hyper.cpp")],
+        extra_cflags=flags,
+        extra_ldflags=["-fopenmp"],
+    )
 
 
 class _RmsNorm(torch.autograd.Function):
@@ -22,7 +42,21 @@ class _RmsNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        return (*_extension().rms_norm_backward(grad.contiguous(), *ctx.saved_tensors, ctx.eps), None)
+        return (
+            *_extension().rms_norm_backward(grad.contiguous(), *ctx.saved_tensors, ctx.eps),
+            None,
+        )
+
+
+class _MeanSquare(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _extension().mean_square(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _extension().mean_square_backward(grad.contiguous(), *ctx.saved_tensors)
 
 
 class _HcSplit(torch.autograd.Function):
@@ -35,7 +69,11 @@ class _HcSplit(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads):
         grads = [g.contiguous() for g in grads]
-        return (*_extension().hc_split_backward(*grads, *ctx.saved_tensors, *ctx.settings), None, None)
+        return (
+            *_extension().hc_split_backward(grads, ctx.saved_tensors, *ctx.settings),
+            None,
+            None,
+        )
 
 
 class _HcCollapse(torch.autograd.Function):
@@ -69,7 +107,12 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        return _extension().rotate(grad.contiguous(), *ctx.saved_tensors, ctx.heads, -1.0), None, None, None
+        return (
+            _extension().rotate(grad.contiguous(), *ctx.saved_tensors, ctx.heads, -1.0),
+            None,
+            None,
+            None,
+        )
 
 
 class _SwiGlu(torch.autograd.Function):
@@ -81,7 +124,10 @@ class _SwiGlu(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        return (*_extension().swiglu_backward(grad.contiguous(), *ctx.saved_tensors, ctx.limit), None)
+        return (
+            *_extension().swiglu_backward(grad.contiguous(), *ctx.saved_tensors, ctx.limit),
+            None,
+        )
 
 
 class _Engram(torch.autograd.Function):
@@ -107,7 +153,8 @@ class _SinkSoftmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx, near, far):
         near, far, sink = _extension().sink_softmax_backward(
-            near.contiguous(), far.contiguous(), *ctx.saved_tensors, *ctx.settings)
+            near.contiguous(), far.contiguous(), *ctx.saved_tensors, *ctx.settings
+        )
         return near, None, far, None, sink, None
 
 
@@ -117,6 +164,10 @@ class Kernels:
     @staticmethod
     def rms_norm(x, weight, eps):
         return _RmsNorm.apply(x.contiguous(), weight, eps)
+
+    @staticmethod
+    def mean_square(x):
+        return _MeanSquare.apply(x.contiguous())
 
     @staticmethod
     def hc_split(raw, scale, base, iterations, eps):
@@ -132,7 +183,9 @@ class Kernels:
 
     @staticmethod
     def rotate(x, cos, sin):
-        """Tables [places, pairs] for x [.., places, width], or [places, 1, pairs] for [.., places, heads, width]."""
+        """Tables [places, pairs] for x [.., places, width], or [places, 1, pairs] for [.., places,
+        heads, width].
+        """
         heads = x.shape[-2] if cos.ndim > 2 and cos.shape[-2] == 1 else 1
         return _Rotate.apply(x.contiguous(), cos.contiguous(), sin.contiguous(), heads)
 
@@ -150,11 +203,18 @@ class Kernels:
             if bias.shape[-3] != scores.shape[-3]:
                 bias = bias.expand(*bias.shape[:-3], scores.shape[-3], *bias.shape[-2:])
             return bias.contiguous()
+
         if far is None:
             far = near.new_zeros(*near.shape[:-1], 0)
             far_bias = far
-        return _SinkSoftmax.apply(near.contiguous(), rows(near_bias, near), far.contiguous(), rows(far_bias, far),
-                                  sink, scale)
+        return _SinkSoftmax.apply(
+            near.contiguous(),
+            rows(near_bias, near),
+            far.contiguous(),
+            rows(far_bias, far),
+            sink,
+            scale,
+        )
 
 
 def load():

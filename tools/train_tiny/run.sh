@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Trains the bundled model from nothing, or goes on with a run that was cut:
+#   tools/train_tiny/run.sh                     2.5 hours, working folder build/train_tiny
+#   tools/train_tiny/run.sh --minutes 30 --out build/short
+# Arguments replace the defaults below; `--help` lists them.
+set -euo pipefail
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+venv=$root/build/train-venv
+requirements=$root/tools/train_tiny/requirements.txt
+if ! cmp -s "$requirements" "$venv/requirements.txt"; then
+  echo "making $venv from $requirements"
+  rm -rf "$venv"
+  "${PYTHON:-python3}" -m venv "$venv"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
+  cp "$requirements" "$venv/requirements.txt"
+fi
+arguments=("$@")
+given() { printf "%s\n" "${arguments[@]:-}" | grep -q -E -e "^$1(=|$)"; }
+given --minutes || given --steps || arguments+=(--minutes 150)
+given --out || arguments+=(--out "$root/build/train_tiny")
+if ! given --kuruma && [[ -x $root/build/release/kuruma ]]; then
+  arguments+=(--kuruma "$root/build/release/kuruma")
+fi
+PYTHONPATH=$root/tools exec "$venv/bin/python" -m train_tiny run "${arguments[@]}"
