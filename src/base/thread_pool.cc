@@ -12,6 +12,9 @@ namespace kuruma {
 namespace {
 
 constexpr auto kSpinTime = std::chrono::microseconds(30);
+// More parts than threads: a thread that another process keeps from its core delays the loop by the
+// part it holds, not by its whole share.
+constexpr int64_t kPartsPerThread = 4;
 
 void Pause() {
 #if defined(__x86_64__)
@@ -35,30 +38,45 @@ uint32_t AwaitChange(const std::atomic<uint32_t>& word, uint32_t seen) {
 
 }  // namespace
 
+// A loop is cut into parts that threads claim one by one. `claims` holds the loop's generation, its
+// number of parts and the next unclaimed one in a single word, so that a worker that wakes late can
+// never take a part of another loop; the fields of a loop are read only after a part was claimed,
+// which keeps the loop from ending meanwhile.
 struct ThreadPool::Shared {
   std::vector<std::thread> workers;
   std::atomic<uint32_t> generation{0};  // bumped to publish a loop, and to stop
-  std::atomic<uint32_t> pending{0};     // workers that have not finished the loop
-  bool stop = false;
-  // The current loop; written before `generation` is bumped.
+  std::atomic<uint64_t> claims{0};      // generation << 32 | parts << 16 | next part
+  std::atomic<uint32_t> finished{0};    // parts done of the current loop
+  std::atomic<bool> stop{false};
   Task task = nullptr;
   void* context = nullptr;
   int64_t n = 0;
-  int parts = 0;
+  uint32_t parts = 0;
 
-  void RunPart(int part) const {
-    const int64_t begin = n * part / parts;
-    const int64_t end = n * (part + 1) / parts;
-    if (begin < end) task(context, begin, end, part);
+  // Claims parts of loop `loop` until none is left.
+  void RunParts(uint32_t loop, int worker) {
+    uint64_t seen = claims.load(std::memory_order_acquire);
+    while (true) {
+      const uint64_t part = seen & 0xFFFF;
+      if (static_cast<uint32_t>(seen >> 32) != loop || part >= ((seen >> 16) & 0xFFFF)) return;
+      if (!claims.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel,
+                                        std::memory_order_acquire)) {
+        continue;
+      }
+      const uint32_t all = parts;
+      task(context, n * static_cast<int64_t>(part) / all, n * static_cast<int64_t>(part + 1) / all,
+           worker);
+      if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 == all) finished.notify_one();
+      seen = claims.load(std::memory_order_acquire);
+    }
   }
 
   void Work(int worker) {
     uint32_t seen = 0;
     while (true) {
       seen = AwaitChange(generation, seen);
-      if (stop) return;
-      if (worker < parts) RunPart(worker);
-      if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
+      if (stop.load(std::memory_order_acquire)) return;
+      RunParts(seen, worker);
     }
   }
 };
@@ -71,7 +89,7 @@ ThreadPool::ThreadPool(int threads) : threads_(threads), shared_(std::make_uniqu
 }
 
 ThreadPool::~ThreadPool() {
-  shared_->stop = true;
+  shared_->stop.store(true, std::memory_order_release);
   shared_->generation.fetch_add(1, std::memory_order_release);
   shared_->generation.notify_all();
   for (std::thread& worker : shared_->workers) worker.join();
@@ -79,9 +97,9 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::Run(int64_t n, int64_t min_part, Task task, void* context) {
   if (n <= 0) return;
-  const int64_t useful = std::max<int64_t>(1, n / std::max<int64_t>(1, min_part));
-  const int parts = static_cast<int>(std::min<int64_t>(threads_, useful));
-  if (parts == 1) {
+  const int64_t useful = n / std::max<int64_t>(1, min_part);
+  const int64_t wanted = std::min<int64_t>(useful, int64_t{threads_} * kPartsPerThread);
+  if (threads_ == 1 || wanted <= 1) {
     task(context, 0, n, 0);
     return;
   }
@@ -89,13 +107,15 @@ void ThreadPool::Run(int64_t n, int64_t min_part, Task task, void* context) {
   s.task = task;
   s.context = context;
   s.n = n;
-  s.parts = parts;
-  s.pending.store(static_cast<uint32_t>(threads_ - 1), std::memory_order_relaxed);
-  s.generation.fetch_add(1, std::memory_order_release);
+  s.parts = static_cast<uint32_t>(std::min<int64_t>(wanted, 0xFFFF));
+  s.finished.store(0, std::memory_order_relaxed);
+  const uint32_t loop = s.generation.load(std::memory_order_relaxed) + 1;
+  s.claims.store(uint64_t{loop} << 32 | uint64_t{s.parts} << 16, std::memory_order_release);
+  s.generation.store(loop, std::memory_order_release);
   s.generation.notify_all();
-  s.RunPart(0);
-  uint32_t left = s.pending.load(std::memory_order_acquire);
-  while (left != 0) left = AwaitChange(s.pending, left);
+  s.RunParts(loop, 0);
+  uint32_t done = s.finished.load(std::memory_order_acquire);
+  while (done != s.parts) done = AwaitChange(s.finished, done);
 }
 
 }  // namespace kuruma

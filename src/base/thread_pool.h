@@ -8,12 +8,13 @@
 
 namespace kuruma {
 
-// Runs loops over [0, n) on `threads` threads, the caller being worker 0. The range is cut into at
-// most `threads` contiguous parts, fixed by n and the thread count alone; callers must not let a
-// part's boundaries influence results (batch invariance, DESIGN.md "Numeric conventions").
-// Workers spin for about 30 us after a loop, then sleep on a futex: a decode step keeps them awake,
-// an idle or oversubscribed machine is left alone.
-// Not re-entrant: one loop at a time, from one thread. Work must not throw.
+// Runs loops over [0, n) on `threads` threads, the caller being worker 0. The range is cut into a
+// few contiguous parts per thread, by n and the thread count alone; threads claim parts as they
+// become free, so that a core taken by another process slows a loop but does not stop it. Callers
+// must not let boundaries or the claiming thread influence results (batch invariance, DESIGN.md
+// "Numeric conventions"). Workers spin for about 30 us after a loop, then sleep on a futex: a
+// decode step keeps them awake, an idle or oversubscribed machine is left alone. Not re-entrant:
+// one loop at a time, from one thread. Work must not throw.
 class ThreadPool {
  public:
   // `threads` >= 1. With 1 no thread is started and loops run inline.
@@ -25,7 +26,8 @@ class ThreadPool {
   int threads() const { return threads_; }
 
   // Calls body(begin, end, worker) for disjoint ranges covering [0, n); returns when all are done.
-  // `min_part`: ranges shorter than this many indices are not worth a second thread.
+  // A worker may be called several times. `min_part`: ranges shorter than this many indices are not
+  // worth a second thread.
   template <typename Body>
   void ParallelFor(int64_t n, int64_t min_part, Body&& body) {
     using Fn = std::remove_reference_t<Body>;

@@ -124,10 +124,12 @@ void PackRow(LaneOrder order, const float* x, int64_t cols, float* out) {
 }
 
 // Decoders. Group(tile, r, g, w): columns [32 g, 32 g + 32) of row r; Tail: the last, partial
-// group, zero filled. Quantised rows have no partial group.
+// group, zero filled. Quantised rows have no partial group. kDirectMax: up to so many activation
+// rows decoding in registers, again for every few rows, was measured to beat expanding a tile once.
 
 struct DecodeF32 {
   static constexpr int64_t kGroupBytes = 128;
+  static constexpr int64_t kDirectMax = 8;
   KURUMA_INLINE static void Group(const Tile& t, int64_t r, int64_t g, F32x8* w) {
     const uint8_t* p = t.data + r * t.row_bytes + g * kGroupBytes;
     KURUMA_UNROLL
@@ -144,6 +146,7 @@ struct DecodeF32 {
 
 struct DecodeBf16 {
   static constexpr int64_t kGroupBytes = 64;
+  static constexpr int64_t kDirectMax = 16;
   KURUMA_INLINE static void Widen(const uint8_t* p, F32x8* w) {
     KURUMA_UNROLL
     for (int j = 0; j < 4; ++j) w[j] = Floats(ShiftLeft<16>(LoadU16(p + 16 * j)));
@@ -183,6 +186,7 @@ struct DecodeFp8Bits {
 // The same with the factor applied: one exact product per vector.
 struct DecodeFp8 {
   static constexpr int64_t kGroupBytes = 32;
+  static constexpr int64_t kDirectMax = 12;
   KURUMA_INLINE static void Group(const Tile& t, int64_t r, int64_t g, F32x8* w) {
     const F32x8 scale = Scale(kFp8Scales, t.scales[r * t.scale_step + g]);
     DecodeFp8Bits::Group(t, r, g, w);
@@ -197,6 +201,7 @@ struct DecodeFp8 {
 // Lane order of ExpandFp4 (simd-*-inl.h). A group's scale selects the table of its values.
 struct DecodeFp4 {
   static constexpr int64_t kGroupBytes = 16;
+  static constexpr int64_t kDirectMax = 6;
   KURUMA_INLINE static void Group(const Tile& t, int64_t r, int64_t g, F32x8* w) {
     const uint8_t* halves = kFp4.halves[t.scales[r * t.scale_step + g]];
     ExpandFp4(t.data + r * t.row_bytes + g * kGroupBytes, halves, w);

@@ -7,7 +7,6 @@
 namespace kuruma::kernels::KURUMA_CPU_TARGET {
 namespace {
 
-constexpr int64_t kDirectMax = 16;       // activation rows up to which weights stay in registers
 constexpr int64_t kDirectTile = 32;      // weight rows per tile: one block of FP8 scales
 constexpr int64_t kDirectFloats = 5120;  // activations of a K chunk: 20 KB of a 32 KB L1
 constexpr int64_t kPanelTile = 8;        // weight rows per expanded tile ...
@@ -51,7 +50,7 @@ void DirectChunk(const Tile& tile, GroupRange range, const ConstRows& x, const S
     case 5:
       return DirectRows<Decoder, 2, 5>(tile, range, x, sums);
     default:
-      return DirectRows<Decoder, 2, 6>(tile, range, x, sums);
+      return DirectRows<Decoder, 1, 6>(tile, range, x, sums);
   }
 }
 
@@ -151,7 +150,7 @@ void MultiplyRows(const MatMulTask& task, int64_t begin, int64_t end, const Pack
                   const Rows& y) {
   Scratch& scratch = ThreadScratch();
   const bool fp8 = task.weight.format == WeightFormat::kFp8;
-  const bool few = y.rows <= kDirectMax;
+  const bool few = y.rows <= Decoder::kDirectMax;
   const int64_t most = few ? kDirectTile : kPanelTile;
   TileJob job;
   job.weight = &task.weight;

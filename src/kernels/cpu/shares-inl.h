@@ -12,6 +12,11 @@ namespace {
 // One unit is about 20 ps of one core: a multiply-add of a full tile.
 constexpr int64_t kShareUnits = 400'000;  // about 8 us: waking a worker costs a few
 constexpr int64_t kShareRows = 4;         // boundaries fall on multiples of this
+// Shares per thread: threads take them as they become free, so a core that another process uses
+// delays a product by one share. Each share packs the activations anew, which many rows would feel.
+constexpr int64_t kSharesFewRows = 4;
+constexpr int64_t kSharesManyRows = 2;
+constexpr int64_t kFewRows = 16;
 
 // Reading and decoding a weight costs as much as this many multiply-adds.
 KURUMA_INLINE int64_t DecodeUnits(WeightFormat format) {
@@ -64,10 +69,14 @@ void MatMul(ThreadPool& pool, std::span<const MatMulTask> tasks) {
   ShareAxis axis;
   axis.tasks = tasks.data();
   axis.count = static_cast<int64_t>(tasks.size());
+  int64_t most_rows = 0;
   for (int64_t t = 0; t < axis.count; ++t) {
     axis.total += RowUnits(axis.tasks[t]) * axis.tasks[t].weight.rows;
+    most_rows = Greater(most_rows, axis.tasks[t].x.rows);
   }
-  axis.shares = Greater<int64_t>(1, Lesser<int64_t>(pool.threads(), axis.total / kShareUnits));
+  const int64_t per_thread = most_rows <= kFewRows ? kSharesFewRows : kSharesManyRows;
+  const int64_t most = pool.threads() == 1 ? 1 : per_thread * pool.threads();
+  axis.shares = Greater<int64_t>(1, Lesser<int64_t>(most, axis.total / kShareUnits));
   pool.ParallelFor(axis.shares, 1, [&axis](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) axis.RunShare(i);
   });
