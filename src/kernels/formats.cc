@@ -98,6 +98,7 @@ void StoreFp4E4m3(Fp4Division division, std::span<const float> x, std::byte* dst
 float E4m3ToFloat(uint8_t code) { return kE4m3Table[code]; }
 
 uint8_t FloatToE4m3(float x) {
+  if (std::isnan(x)) return 0x7F;
   const uint32_t sign = (std::bit_cast<uint32_t>(x) >> 24) & 0x80;
   const float magnitude = std::min(std::fabs(x), kE4m3Max);
   // Below the smallest normal 2^-6 codes are multiples of 2^-9; adding 2^14 rounds to them.

@@ -32,7 +32,7 @@ inline float RoundBf16(float x) { return Bf16ToFloat(FloatToBf16(x)); }
 // Value of an E4M3FN byte; 0x7F and 0xFF are NaN.
 float E4m3ToFloat(uint8_t code);
 
-// Nearest E4M3 code, ties to even, magnitudes above 448 saturate.
+// Nearest E4M3 code, ties to even, magnitudes above 448 saturate, NaN stays NaN.
 uint8_t FloatToE4m3(float x);
 
 // 2^(byte - 127), byte 0 being the subnormal 2^-127; byte 255 is NaN.

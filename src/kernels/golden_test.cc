@@ -169,6 +169,7 @@ TEST(Formats, E4m3RoundsToNearestEverywhere) {
     EXPECT_EQ(FloatToE4m3(middle), code % 2 == 0 ? code : code + 1);
     EXPECT_EQ(FloatToE4m3(-high), code + 1 + 128);
   }
+  EXPECT_TRUE(std::isnan(E4m3ToFloat(FloatToE4m3(std::nanf("")))));
 }
 
 void CheckStoredRows(const std::string& name, RowFormat format, Fp4Division division) {
