@@ -80,10 +80,6 @@ struct Report {
   bool fits() const { return available.bytes < 0 || memory.total() <= available.bytes; }
 };
 
-bool Contains(const std::vector<int>& ids, int id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
 LayerGroup Classify(const model::ModelConfig& c, int layer) {
   LayerGroup g{.first = layer, .last = layer, .role = "window only"};
   if (layer >= c.layers) {
@@ -313,7 +309,7 @@ Json ToJson(const Report& r) {
       if (g.kv_source >= 0) entry["kv_source"] = g.kv_source;
       if (g.index_source >= 0) entry["index_source"] = g.index_source;
       if (g.builds_pool) entry["builds_pool"] = true;
-      if (Contains(r.config.engram.layers, layer)) entry["engram"] = true;
+      if (model::Contains(r.config.engram.layers, layer)) entry["engram"] = true;
       layers.push_back(std::move(entry));
     }
   }

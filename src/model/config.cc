@@ -227,10 +227,6 @@ bool Ascending(const std::vector<int>& ids) {
   return std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) == ids.end();
 }
 
-bool Contains(const std::vector<int>& ids, int id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
 // Every layer with a compressed branch finds a KV source and an index source of its own ratio, and
 // the index source scores that very KV source.
 void CheckLayerSources(Fields& f, const ModelConfig& c) {

@@ -4,6 +4,7 @@
 #ifndef KURUMA_MODEL_CONFIG_H_
 #define KURUMA_MODEL_CONFIG_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -43,6 +44,11 @@ struct DraftConfig {
   int experts = 0;
   int top_k = 0;
 };
+
+// Whether a list of layer numbers holds `id`.
+inline bool Contains(const std::vector<int>& ids, int id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
 
 // All sizes in elements, all layer numbers 0-based. Immutable after loading.
 struct ModelConfig {

@@ -203,10 +203,6 @@ EngramWeights FindEngram(Finder& f, const std::string& p, const ModelConfig& c, 
   return w;
 }
 
-bool Contains(const std::vector<int>& ids, int id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
 LayerWeights FindLayer(Finder& f, const ModelConfig& c, int layer) {
   const std::string p = fmt::format("layers.{}.", layer);
   LayerWeights w = FindBlock(f, p, c, /*draft=*/false);

@@ -133,6 +133,10 @@ void ApplyEngram(const Context& ctx, int layer, const EngramHash& hash,
 // Angles of batch.positions for both rotation tables.
 void FillAngles(const Context& ctx, Batch* batch);
 
+// Entrance of a pass: `streams` equal copies of each row's token embedding, pre = [1, 0, ...],
+// angles. One token per row of batch->positions.
+void EmbedTokens(const Context& ctx, std::span<const int32_t> tokens, Batch* batch);
+
 // Coefficients of one hyper-connection site from the streams before its sublayer, in scratch
 // memory.
 kernels::HcMix MixCoefficients(const Context& ctx, const HcWeights& w, ConstRows streams);

@@ -21,15 +21,7 @@ Batch EmbedBlocks(const Context& ctx, std::span<const DraftInput> inputs) {
       tokens.push_back(k == 0 ? inputs[i].anchor : c.draft.noise_token);
     }
   }
-  batch.streams.Resize(batch.rows(), c.streams * c.hidden);
-  batch.pre.Resize(batch.rows(), c.streams);
-  for (int64_t r = 0; r < batch.rows(); ++r) {
-    float* streams = batch.streams.view().row(r);
-    kernels::DequantizeRow(ctx.weights.embed, tokens[r], streams);
-    for (int k = 1; k < c.streams; ++k) std::copy_n(streams, c.hidden, streams + k * c.hidden);
-    batch.pre.view().row(r)[0] = 1;
-  }
-  FillAngles(ctx, &batch);
+  EmbedTokens(ctx, tokens, &batch);
   return batch;
 }
 

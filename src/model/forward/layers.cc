@@ -1,4 +1,6 @@
 // Compositions that every layer is written with, and the feed-forward half of a block.
+#include <algorithm>
+
 #include "model/forward/context.h"
 #include "model/rope.h"
 
@@ -49,6 +51,20 @@ void FillAngles(const Context& ctx, Batch* batch) {
     RopeAngles(batch->positions, ctx.frequencies[kind], batch->cos[kind].view(),
                batch->sin[kind].view());
   }
+}
+
+void EmbedTokens(const Context& ctx, std::span<const int32_t> tokens, Batch* batch) {
+  const int64_t hidden = ctx.config.hidden;
+  const int n = ctx.config.streams;
+  batch->streams.Resize(batch->rows(), n * hidden);
+  batch->pre.Resize(batch->rows(), n);
+  for (int64_t r = 0; r < batch->rows(); ++r) {
+    float* streams = batch->streams.view().row(r);
+    kernels::DequantizeRow(ctx.weights.embed, tokens[r], streams);
+    for (int k = 1; k < n; ++k) std::copy_n(streams, hidden, streams + k * hidden);
+    batch->pre.view().row(r)[0] = 1;
+  }
+  FillAngles(ctx, batch);
 }
 
 kernels::HcMix MixCoefficients(const Context& ctx, const HcWeights& w, ConstRows streams) {

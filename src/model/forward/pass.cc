@@ -5,10 +5,6 @@
 namespace kuruma::model {
 namespace {
 
-bool Contains(const std::vector<int>& ids, int id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
 // Appends row `row` of `from` to `to`.
 void AppendRow(const Batch& from, int64_t row, Batch* to) {
   to->positions.push_back(from.positions[row]);
@@ -27,17 +23,18 @@ Pass::Pass(const Context& ctx, const PrefillPlan& plan, std::span<const EngramHa
            std::span<const int32_t> token_classes)
     : ctx_(ctx), plan_(plan), hashes_(hashes), token_classes_(token_classes) {}
 
-bool Pass::DecodesNow(size_t i) const {
+bool Pass::RunsAllRows(size_t i) const {
   const SequenceInput& in = inputs_[i];
-  return in.prompt_end == 0 || in.logits == LogitRows::kAll || plan_.mode == PrefillMode::kFull ||
-         in.state->position() >= in.prompt_end;
+  return in.prompt_end == 0 || in.logits == LogitRows::kAll || plan_.mode == PrefillMode::kFull;
+}
+
+bool Pass::DecodesNow(size_t i) const {
+  return RunsAllRows(i) || inputs_[i].state->position() >= inputs_[i].prompt_end;
 }
 
 int64_t Pass::NeededFrom(size_t i, int d) const {
   const SequenceInput& in = inputs_[i];
-  if (in.prompt_end == 0 || in.logits == LogitRows::kAll || plan_.mode == PrefillMode::kFull) {
-    return 0;
-  }
+  if (RunsAllRows(i)) return 0;
   const int decoder_layers = ctx_.config.layers - ctx_.config.decoder_begin();
   if (d == decoder_layers) return in.prompt_end - (in.logits == LogitRows::kNone ? 0 : 1);
   if (plan_.mode == PrefillMode::kCompact) return in.prompt_end - plan_.keep_tokens;
@@ -56,30 +53,20 @@ int64_t Pass::DecoderWindowBegin(size_t i, int64_t position) const {
 }
 
 Batch Pass::Embed() const {
-  const int64_t hidden = ctx_.config.hidden;
-  const int n = ctx_.config.streams;
   Batch batch;
+  std::vector<int32_t> tokens;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const SequenceInput& in = inputs_[i];
     SequenceState& state = *in.state;
     const auto rows = static_cast<int64_t>(in.tokens.size());
     batch.segments.push_back({i, &state, batch.rows(), rows, state.position()});
     for (int64_t r = 0; r < rows; ++r) batch.positions.push_back(state.position() + r);
+    tokens.insert(tokens.end(), in.tokens.begin(), in.tokens.end());
     state.tokens.insert(state.tokens.end(), in.tokens.begin(), in.tokens.end());
     state.ReserveBlocks(state.position());
   }
-  batch.streams.Resize(batch.rows(), n * hidden);
-  batch.pre.Resize(batch.rows(), n);
-  for (const Segment& s : batch.segments) {
-    for (int64_t r = 0; r < s.rows; ++r) {
-      float* streams = batch.streams.view().row(s.begin + r);
-      kernels::DequantizeRow(ctx_.weights.embed, inputs_[s.input].tokens[r], streams);
-      for (int k = 1; k < n; ++k) std::copy_n(streams, hidden, streams + k * hidden);
-      batch.pre.view().row(s.begin + r)[0] = 1;
-    }
-  }
-  FillAngles(ctx_, &batch);
-  ctx_.trace.Values("embed", -1, batch.streams.view().Columns(0, hidden));
+  EmbedTokens(ctx_, tokens, &batch);
+  ctx_.trace.Values("embed", -1, batch.streams.view().Columns(0, ctx_.config.hidden));
   return batch;
 }
 

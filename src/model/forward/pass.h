@@ -31,6 +31,10 @@ class Pass {
   int64_t NeededFrom(size_t i, int d) const;
   // First position that a decoder row at `position` of input `i` may see in its window.
   int64_t DecoderWindowBegin(size_t i, int64_t position) const;
+  // Whether the decoder half computes every row of input `i` at once (decoding, or no row is
+  // saved).
+  bool RunsAllRows(size_t i) const;
+  // Whether the decoder half runs for input `i` in this pass at all.
   bool DecodesNow(size_t i) const;
 
   Batch Embed() const;
