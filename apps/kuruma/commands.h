@@ -10,6 +10,8 @@
 namespace kuruma {
 
 void RegisterBench(CLI::App& app, int* exit_code);
+void RegisterChat(CLI::App& app, int* exit_code);
+void RegisterEval(CLI::App& app, int* exit_code);
 void RegisterGenerate(CLI::App& app, int* exit_code);
 void RegisterInspect(CLI::App& app, int* exit_code);
 void RegisterRender(CLI::App& app, int* exit_code);

@@ -6,7 +6,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,12 +19,12 @@
 #include "report.h"
 #include "text/json.h"
 #include "text/prompt.h"
+#include "text_stream.h"
 
 namespace kuruma {
 namespace {
 
 constexpr int64_t kDefaultMaxTokens = 256;
-constexpr double kDefaultTopP = 0.95;  // with temperature 1, what the model's makers recommend
 
 struct GenerateFlags {
   ModelFlags model;
@@ -48,9 +47,8 @@ struct GenerateFlags {
 
 // What a run needs, from flags and, for --messages, the request's own fields.
 struct Plan {
-  std::vector<int32_t> prompt;
-  engine::SamplingParams sampling;
-  StopRules rules;
+  GenerationInput input;
+  std::vector<std::string> stops;
 };
 
 Result<std::vector<int32_t>> PromptFromTokens(const std::string& path, int64_t vocab) {
@@ -115,28 +113,24 @@ Result<std::vector<int32_t>> PromptFromMessages(const LoadedModel& loaded, Gener
   return ids;
 }
 
-uint64_t DrawSeed() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
-}
-
 Result<Plan> MakePlan(const LoadedModel& loaded, GenerateFlags flags) {
   const model::ModelConfig& config = loaded.model->config();
   Plan plan;
   if (flags.prompt) {
-    KURUMA_ASSIGN_OR_RETURN(plan.prompt, EncodeText(*loaded.tokenizer, config.bos_token,
-                                                    *flags.prompt, flags.raw_special));
+    KURUMA_ASSIGN_OR_RETURN(plan.input.prompt, EncodeText(*loaded.tokenizer, config.bos_token,
+                                                          *flags.prompt, flags.raw_special));
   } else if (!flags.tokens_path.empty()) {
-    KURUMA_ASSIGN_OR_RETURN(plan.prompt, PromptFromTokens(flags.tokens_path, config.vocab));
+    KURUMA_ASSIGN_OR_RETURN(plan.input.prompt, PromptFromTokens(flags.tokens_path, config.vocab));
   } else {
-    KURUMA_ASSIGN_OR_RETURN(plan.prompt, PromptFromMessages(loaded, &flags, &plan.sampling));
+    KURUMA_ASSIGN_OR_RETURN(plan.input.prompt,
+                            PromptFromMessages(loaded, &flags, &plan.input.sampling));
   }
-  engine::SamplingParams& s = plan.sampling;
-  s.temperature = flags.temperature.value_or(1);
-  s.top_p = flags.top_p.value_or(kDefaultTopP);
-  s.top_k = flags.top_k.value_or(0);
-  s.min_p = flags.min_p.value_or(0);
-  s.repetition_penalty = flags.repetition_penalty.value_or(1);
+  engine::SamplingParams& s = plan.input.sampling;
+  s.temperature = flags.temperature.value_or(loaded.sampling.temperature);
+  s.top_p = flags.top_p.value_or(loaded.sampling.top_p);
+  s.top_k = flags.top_k.value_or(loaded.sampling.top_k);
+  s.min_p = flags.min_p.value_or(loaded.sampling.min_p);
+  s.repetition_penalty = flags.repetition_penalty.value_or(loaded.sampling.repetition_penalty);
   s.presence_penalty = flags.presence_penalty.value_or(0);
   s.frequency_penalty = flags.frequency_penalty.value_or(0);
   s.top_logprobs = flags.top_logprobs.value_or(0);
@@ -145,22 +139,24 @@ Result<Plan> MakePlan(const LoadedModel& loaded, GenerateFlags flags) {
   for (const std::string& stop : flags.stops) {
     if (stop.empty()) return InvalidArgument("--stop: a stop string must not be empty");
   }
-  const int64_t room = config.max_positions - static_cast<int64_t>(plan.prompt.size());
-  plan.rules = {.max_tokens = flags.max_tokens.value_or(
-                    std::max<int64_t>(1, std::min(kDefaultMaxTokens, room))),
-                .ignore_eos = flags.ignore_eos,
-                .texts = flags.stops,
-                .tokens = flags.stop_token_ids};
+  const int64_t room = config.max_positions - static_cast<int64_t>(plan.input.prompt.size());
+  plan.input.max_tokens =
+      flags.max_tokens.value_or(std::max<int64_t>(1, std::min(kDefaultMaxTokens, room)));
+  plan.input.ignore_eos = flags.ignore_eos;
+  plan.input.stop_tokens = flags.stop_token_ids;
+  plan.stops = flags.stops;
+  if (!plan.stops.empty() && loaded.tokenizer == nullptr) {
+    return InvalidArgument("stop strings need a tokenizer.json in the checkpoint directory");
+  }
   return plan;
 }
 
-double PerSecond(double count, double ms) { return ms > 0 ? count * 1000 / ms : 0; }
-
-nlohmann::ordered_json ToJson(const LoadedModel& loaded, const Plan& plan, const Generation& g) {
-  const auto prompt_tokens = static_cast<double>(plan.prompt.size());
-  nlohmann::ordered_json out{{"prompt_tokens", plan.prompt.size()}, {"ids", g.ids}};
+nlohmann::ordered_json ToJson(const LoadedModel& loaded, const Plan& plan, const Generation& g,
+                              const std::string& text) {
+  const auto prompt_tokens = static_cast<double>(plan.input.prompt.size());
+  nlohmann::ordered_json out{{"prompt_tokens", plan.input.prompt.size()}, {"ids", g.ids}};
   out["text"] = nullptr;
-  if (loaded.tokenizer != nullptr) out["text"] = g.text;
+  if (loaded.tokenizer != nullptr) out["text"] = text;
   auto logprobs = nlohmann::ordered_json::array(), top = nlohmann::ordered_json::array();
   for (const engine::SampledToken& token : g.sampled) {
     logprobs.push_back(token.logprob);
@@ -169,9 +165,9 @@ nlohmann::ordered_json ToJson(const LoadedModel& loaded, const Plan& plan, const
     top.push_back(std::move(list));
   }
   out["logprobs"] = std::move(logprobs);
-  if (plan.sampling.top_logprobs > 0) out["top_logprobs"] = std::move(top);
+  if (plan.input.sampling.top_logprobs > 0) out["top_logprobs"] = std::move(top);
   out["finish_reason"] = g.finish_reason;
-  out["seed"] = plan.sampling.seed;
+  out["seed"] = plan.input.sampling.seed;
   out["timings"] = {
       {"load_ms", loaded.load_ms},
       {"prefill_ms", g.prefill_ms},
@@ -179,16 +175,6 @@ nlohmann::ordered_json ToJson(const LoadedModel& loaded, const Plan& plan, const
       {"prompt_tokens_per_s", PerSecond(prompt_tokens, g.prefill_ms)},
       {"decode_tokens_per_s", PerSecond(static_cast<double>(g.decode_steps), g.decode_ms)}};
   return out;
-}
-
-void PrintStats(const LoadedModel& loaded, const Plan& plan, const Generation& g) {
-  const auto prompt_tokens = static_cast<double>(plan.prompt.size());
-  fmt::print(stderr,
-             "[load {:.2f} s; prompt {} tokens, {:.1f} tok/s; answer {} tokens, {:.1f} tok/s; {}; "
-             "seed {}]\n",
-             loaded.load_ms / 1000, plan.prompt.size(), PerSecond(prompt_tokens, g.prefill_ms),
-             g.ids.size(), PerSecond(static_cast<double>(g.decode_steps), g.decode_ms),
-             g.finish_reason, plan.sampling.seed);
 }
 
 int RunGenerate(const GenerateFlags& flags) {
@@ -205,18 +191,28 @@ int RunGenerate(const GenerateFlags& flags) {
   if (loaded->random_weights && !flags.quiet) {
     fmt::print(stderr, "note: this checkpoint has random weights; the text is noise\n");
   }
-  const auto sink = [&](std::string_view text) { return flags.json || WriteOut(text); };
-  const Result<Generation> g = Generate(*loaded, plan->prompt, plan->sampling, plan->rules, sink);
+  const auto deliver = [&](std::string_view text) { return flags.json || WriteOut(text); };
+  TextStream stream(loaded->tokenizer.get(), plan->stops, deliver);
+  model::SequenceState state(loaded->model->layout());
+  const Result<Generation> g =
+      Generate(*loaded, plan->input, &state,
+               [&](int32_t token, bool may_stop) { return stream.Push(token, may_stop); });
   if (!g.ok()) return Fail("generate", g.status());
-  const std::string last = flags.json ? Dump(ToJson(*loaded, *plan, *g)) + "\n" : "\n";
+  const std::string text = stream.Finish();
+  const std::string last = flags.json ? Dump(ToJson(*loaded, *plan, *g, text)) + "\n" : "\n";
   if (!WriteOut(last)) return kExitBadInput;
-  if (!flags.quiet) PrintStats(*loaded, *plan, *g);
+  if (!flags.quiet) {
+    fmt::print(stderr, "[load {:.2f} s; {}]\n", loaded->load_ms / 1000,
+               Statistics(plan->input, *g));
+  }
   return g->finish_reason == "interrupted" ? kExitInterrupted : kExitOk;
 }
 
 void AddSamplingFlags(CLI::App* command, GenerateFlags* f) {
-  command->add_option("--temperature", f->temperature, "0: always the best token (default: 1)");
-  command->add_option("--top-p", f->top_p, "Smallest set of tokens with this mass (default: 0.95)");
+  command->add_option("--temperature", f->temperature,
+                      "0: always the best token (default: the model's own)");
+  command->add_option("--top-p", f->top_p,
+                      "Smallest set of tokens with this mass (default: the model's own)");
   command->add_option("--top-k", f->top_k, "Only the K best tokens (default: 0, all)");
   command->add_option("--min-p", f->min_p,
                       "Only tokens at least this probable relative to the best (default: 0)");
@@ -282,8 +278,9 @@ void RegisterGenerate(CLI::App& app, int* exit_code) {
       "  echo '[0,17,4]' | kuruma generate --model DIR --tokens - --json --seed 7\n"
       "Exactly one of --prompt, --messages and --tokens. Fields of a Chat Completions body "
       "(temperature, top_p,\npenalties, seed, max_tokens, stop, logit_bias, top_logprobs) count "
-      "where the flag is absent. Sampling\ndefaults are those recommended for the model: "
-      "temperature 1, top-p 0.95. Without tokenizer.json ids are\nprinted. --json writes "
+      "where the flag is absent. Sampling\ndefaults are those of the checkpoint's "
+      "generation_config.json, "
+      "else temperature 1 and top-p 0.95. Without tokenizer.json ids are\nprinted. --json writes "
       "{\"prompt_tokens\", \"ids\", \"text\", \"logprobs\", \"finish_reason\", \"seed\", "
       "\"timings\"};\nids include a final stop token, text does not. Ctrl-C ends the answer "
       "with what there is (status 130).");

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <csignal>
-#include <memory>
+#include <random>
 
 #include "report.h"
-#include "stop_matcher.h"
 
 namespace kuruma {
 namespace {
@@ -32,50 +31,6 @@ class CatchInterrupt {
   struct sigaction previous_ {};
 };
 
-// Text of drawn tokens on its way to the reader.
-class TextStream {
- public:
-  TextStream(const text::Tokenizer* tokenizer, std::vector<std::string> stops, const TextSink& sink)
-      : matcher_(std::move(stops)), sink_(sink) {
-    if (tokenizer != nullptr) decoder_ = std::make_unique<text::StreamDecoder>(*tokenizer);
-  }
-
-  bool stopped() const { return matcher_.stopped(); }
-  bool reader_gone() const { return reader_gone_; }
-  std::string& text() { return text_; }
-
-  void Push(int32_t token, bool may_stop) {
-    if (decoder_ == nullptr) {
-      Deliver(fmt::format("{}{}", first_ ? "" : " ", token));
-      first_ = false;
-      return;
-    }
-    const std::string piece = decoder_->Push(token);
-    const std::string released = may_stop ? matcher_.Push(piece) : piece;
-    text_ += released;
-    Deliver(released);
-  }
-
-  void Finish() {
-    if (decoder_ == nullptr || matcher_.stopped()) return;
-    const std::string rest = matcher_.Push(decoder_->Finish()) + matcher_.Finish();
-    text_ += rest;
-    Deliver(rest);
-  }
-
- private:
-  void Deliver(const std::string& released) {
-    if (!released.empty() && !reader_gone_) reader_gone_ = !sink_(released);
-  }
-
-  std::unique_ptr<text::StreamDecoder> decoder_;
-  StopMatcher matcher_;
-  const TextSink& sink_;
-  std::string text_;
-  bool first_ = true;
-  bool reader_gone_ = false;
-};
-
 Status CheckLength(const LoadedModel& loaded, size_t prompt, int64_t max_tokens) {
   const int64_t context = loaded.model->config().max_positions;
   const auto length = static_cast<int64_t>(prompt);
@@ -96,66 +51,95 @@ bool Contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
+// Tokens of `prompt` that the state already holds: all of its own, or it is emptied.
+int64_t Reuse(const LoadedModel& loaded, const std::vector<int32_t>& prompt,
+              model::SequenceState* state) {
+  const std::vector<int32_t>& held = state->tokens;
+  const bool begins =
+      held.size() < prompt.size() && std::equal(held.begin(), held.end(), prompt.begin());
+  if (!begins) *state = model::SequenceState(loaded.model->layout());
+  return state->position();
+}
+
+// Feeds the prompt; `*last` gets the result that holds its logits.
+Status Prefill(const LoadedModel& loaded, const std::vector<int32_t>& prompt,
+               model::SequenceState* state, model::ForwardResult* last) {
+  const auto keep_result = [&](int64_t, const model::ForwardResult& pass) {
+    if (!pass.logits.empty()) *last = pass;
+    return interrupted != 0 ? Internal("interrupted") : Status();
+  };
+  const PromptPass rest{std::span(prompt).subspan(state->position()), model::LogitRows::kLast};
+  return FeedPrompt(loaded, rest, state, keep_result);
+}
+
 }  // namespace
 
-Result<Generation> Generate(const LoadedModel& loaded, const std::vector<int32_t>& prompt,
-                            engine::SamplingParams sampling, const StopRules& rules,
-                            const TextSink& sink) {
+Result<Generation> Generate(const LoadedModel& loaded, GenerationInput input,
+                            model::SequenceState* state, const TokenSink& sink) {
   model::Model& model = *loaded.model;
-  KURUMA_RETURN_IF_ERROR(CheckLength(loaded, prompt.size(), rules.max_tokens));
-  if (!rules.texts.empty() && loaded.tokenizer == nullptr) {
-    return InvalidArgument("stop strings need a tokenizer.json in the checkpoint directory");
-  }
-  sampling.end_tokens = rules.tokens;
-  if (!rules.ignore_eos) sampling.end_tokens.push_back(model.config().eos_token);
-  KURUMA_RETURN_IF_ERROR(engine::CheckSamplingParams(sampling, model.config().vocab));
-  engine::Sampler sampler(std::move(sampling));
+  KURUMA_RETURN_IF_ERROR(CheckLength(loaded, input.prompt.size(), input.max_tokens));
+  input.sampling.end_tokens = input.stop_tokens;
+  if (!input.ignore_eos) input.sampling.end_tokens.push_back(model.config().eos_token);
+  KURUMA_RETURN_IF_ERROR(engine::CheckSamplingParams(input.sampling, model.config().vocab));
+  engine::Sampler sampler(std::move(input.sampling));
   const engine::SamplingParams& params = sampler.params();
 
   const CatchInterrupt catch_interrupt;
   Generation out;
-  TextStream stream(loaded.tokenizer.get(), rules.texts, sink);
-  model::SequenceState state(model.layout());
   model::ForwardResult result;
   const Stopwatch prefill;
-  const auto keep_result = [&](int64_t, const model::ForwardResult& pass) {
-    if (!pass.logits.empty()) result = pass;
-    return interrupted != 0 ? Internal("interrupted") : Status();
-  };
-  const Status fed = FeedPrompt(loaded, {prompt, model::LogitRows::kLast}, &state, keep_result);
+  out.reused_tokens = Reuse(loaded, input.prompt, state);
+  const Status fed = Prefill(loaded, input.prompt, state, &result);
   out.prefill_ms = prefill.ms();
   if (interrupted != 0) {
+    *state = model::SequenceState(model.layout());  // a prompt cut short cannot be gone on with
     out.finish_reason = "interrupted";
     return out;
   }
   KURUMA_RETURN_IF_ERROR(fed);
   const Stopwatch decode;
   while (out.finish_reason.empty()) {
-    KURUMA_ASSIGN_OR_RETURN(engine::SampledToken drawn,
-                            sampler.Sample(result.Row(0), {prompt, out.ids}, state.position()));
+    KURUMA_ASSIGN_OR_RETURN(
+        engine::SampledToken drawn,
+        sampler.Sample(result.Row(0), {input.prompt, out.ids}, state->position()));
     const int32_t token = drawn.token;
     out.ids.push_back(token);
     out.sampled.push_back(std::move(drawn));
     const auto count = static_cast<int64_t>(out.ids.size());
-    const bool may_stop = count >= params.min_tokens;
     const bool ends = Contains(params.end_tokens, token);
-    if (!ends) stream.Push(token, may_stop);
-    if (ends || stream.stopped()) {
+    const SinkVerdict verdict = ends ? SinkVerdict::kStop : sink(token, count >= params.min_tokens);
+    if (verdict == SinkVerdict::kStop) {
       out.finish_reason = "stop";
-    } else if (interrupted != 0 || stream.reader_gone()) {
+    } else if (interrupted != 0 || verdict == SinkVerdict::kReaderGone) {
       out.finish_reason = "interrupted";
-    } else if (count >= rules.max_tokens) {
+    } else if (count >= input.max_tokens) {
       out.finish_reason = "length";
     } else {
-      const model::SequenceInput input{&state, {&token, 1}, 0, model::LogitRows::kLast};
-      KURUMA_RETURN_IF_ERROR(model.Forward({&input, 1}, nullptr, &result));
+      const model::SequenceInput next{state, {&token, 1}, 0, model::LogitRows::kLast};
+      KURUMA_RETURN_IF_ERROR(model.Forward({&next, 1}, nullptr, &result));
       ++out.decode_steps;
     }
   }
   out.decode_ms = decode.ms();
-  stream.Finish();
-  out.text = std::move(stream.text());
   return out;
+}
+
+uint64_t DrawSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+double PerSecond(double count, double ms) { return ms > 0 ? count * 1000 / ms : 0; }
+
+std::string Statistics(const GenerationInput& input, const Generation& g) {
+  const auto fed = static_cast<double>(input.prompt.size()) - static_cast<double>(g.reused_tokens);
+  const std::string reused =
+      g.reused_tokens > 0 ? fmt::format(" ({} reused)", g.reused_tokens) : "";
+  return fmt::format(
+      "prompt {} tokens{}, {:.1f} tok/s; answer {} tokens, {:.1f} tok/s; {}; seed {}",
+      input.prompt.size(), reused, PerSecond(fed, g.prefill_ms), g.ids.size(),
+      PerSecond(static_cast<double>(g.decode_steps), g.decode_ms), g.finish_reason,
+      input.sampling.seed);
 }
 
 }  // namespace kuruma

@@ -15,6 +15,7 @@
 #include "model/numerics.h"
 #include "model/state.h"
 #include "model/weights.h"
+#include "model_directory.h"
 #include "report.h"
 
 namespace kuruma {
@@ -340,10 +341,11 @@ Json ToJson(const Report& r) {
 
 Result<Report> Inspect(const InspectFlags& flags) {
   KURUMA_ASSIGN_OR_RETURN(const model::Numerics numerics, model::FindNumerics(flags.numerics));
+  KURUMA_ASSIGN_OR_RETURN(const std::string directory, ModelDirectory(flags.directory));
   Report report;
-  KURUMA_ASSIGN_OR_RETURN(report.config, model::LoadConfig(flags.directory));
+  KURUMA_ASSIGN_OR_RETURN(report.config, model::LoadConfig(directory));
   KURUMA_ASSIGN_OR_RETURN(const auto checkpoint,
-                          model::Checkpoint::Open(flags.directory, model::ReadScope::kHeadersOnly));
+                          model::Checkpoint::Open(directory, model::ReadScope::kHeadersOnly));
   const auto weights = model::LoadWeights(*checkpoint, report.config);  // for its checks
   if (!weights.ok()) return weights.status();
   report.groups = GroupLayers(report.config);
@@ -371,8 +373,9 @@ void RegisterInspect(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = app.add_subcommand(
       "inspect", "What a checkpoint is and the memory it needs, from config and headers alone");
-  command->add_option("directory", flags->directory, "Checkpoint directory")
-      ->required()
+  command
+      ->add_option("directory", flags->directory,
+                   "Checkpoint directory (default: the bundled model)")
       ->type_name("DIR");
   command
       ->add_option("--context", flags->context,

@@ -62,15 +62,18 @@ int Run(int argc, char** argv) {
       ->type_name("LEVEL");
   app.footer(
       "Examples:\n"
+      "  kuruma chat                                             talk with the bundled model\n"
       "  kuruma inspect DIR                                      what is in a checkpoint\n"
       "  kuruma generate --model DIR --prompt 'Once upon a time'  continue a text\n"
       "  kuruma score --model DIR < texts.jsonl                  log-probabilities\n"
       "  kuruma bench --model DIR                                how fast it is here\n"
       "  kuruma generate --help                                  flags of one command");
   int exit_code = kExitOk;
+  RegisterChat(app, &exit_code);
   RegisterInspect(app, &exit_code);
   RegisterGenerate(app, &exit_code);
   RegisterScore(app, &exit_code);
+  RegisterEval(app, &exit_code);
   RegisterBench(app, &exit_code);
   RegisterTokenize(app, &exit_code);
   RegisterRender(app, &exit_code);

@@ -1,7 +1,6 @@
 #include "model_loader.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -12,23 +11,12 @@
 #include "device/host.h"
 #include "inputs.h"
 #include "kernels/dispatch.h"
+#include "model_directory.h"
 #include "report.h"
 #include "text/engram_map.h"
 
 namespace kuruma {
 namespace {
-
-bool Exists(const std::string& path) {
-  struct stat info {};
-  return stat(path.c_str(), &info) == 0;
-}
-
-Status CheckDirectory(const std::string& directory) {
-  struct stat info {};
-  if (stat(directory.c_str(), &info) != 0) return NotFound(directory + ": no such directory");
-  if (!S_ISDIR(info.st_mode)) return NotFound(directory + ": not a directory");
-  return Status();
-}
 
 // token_map of engram_token_map.json: one class per token id.
 Result<std::vector<int32_t>> ReadTokenMap(const std::string& path, int64_t vocab) {
@@ -64,31 +52,20 @@ Result<std::unique_ptr<text::Tokenizer>> ReadTokenizer(const std::string& path, 
   return tokenizer;
 }
 
-Result<bool> ReadRandomWeights(const std::string& path) {
-  if (!Exists(path)) return false;
-  KURUMA_ASSIGN_OR_RETURN(const std::string text, ReadInput(path));
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return DataLoss(path + ": not a JSON object");
-  const auto random = json.find("random_weights");
-  if (random == json.end()) return false;
-  if (!random->is_boolean()) return DataLoss(path + ": random_weights: must be true or false");
-  return random->get<bool>();
-}
-
 // Tokenizer and token classes, each from the file that has it.
 Status LoadVocabulary(const std::string& directory, const model::ModelConfig& config,
                       TokenizerUse use, LoadedModel* loaded, std::vector<int32_t>* classes) {
   const std::string map_path = directory + "/engram_token_map.json";
   const std::string tokenizer_path = directory + "/tokenizer.json";
   const bool needs_classes = !config.engram.layers.empty();
-  const bool has_map = needs_classes && Exists(map_path);
+  const bool has_map = needs_classes && FileExists(map_path);
   if (has_map) {
     KURUMA_ASSIGN_OR_RETURN(*classes, ReadTokenMap(map_path, config.vocab));
   }
   const bool reads_tokenizer = use == TokenizerUse::kRequired || (needs_classes && !has_map) ||
-                               (use == TokenizerUse::kIfThere && Exists(tokenizer_path));
+                               (use == TokenizerUse::kIfThere && FileExists(tokenizer_path));
   if (!reads_tokenizer) return Status();
-  if (!Exists(tokenizer_path)) {
+  if (!FileExists(tokenizer_path)) {
     return NotFound(fmt::format("{}: no such file{}", tokenizer_path,
                                 use == TokenizerUse::kRequired
                                     ? " (texts need it; give token ids instead)"
@@ -104,8 +81,8 @@ Status LoadVocabulary(const std::string& directory, const model::ModelConfig& co
 }  // namespace
 
 void AddModelFlags(CLI::App* command, ModelFlags* flags, const std::string& prefill_name) {
-  command->add_option("--model", flags->directory, "Checkpoint directory")
-      ->required()
+  command
+      ->add_option("--model", flags->directory, "Checkpoint directory (default: the bundled model)")
       ->type_name("DIR");
   command
       ->add_option("--numerics", flags->numerics,
@@ -142,28 +119,27 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags, const std::string& pref
 
 Result<LoadedModel> LoadModel(const ModelFlags& flags, TokenizerUse use) {
   const Stopwatch watch;
-  const Progress progress("loading " + flags.directory, 0);
+  KURUMA_ASSIGN_OR_RETURN(const std::string directory, ModelDirectory(flags.directory));
+  const Progress progress("loading " + directory, 0);
   model::ModelOptions options;
   KURUMA_ASSIGN_OR_RETURN(options.numerics, model::FindNumerics(flags.numerics));
   KURUMA_ASSIGN_OR_RETURN(options.ops, kernels::FindOps(flags.kernels));
   KURUMA_ASSIGN_OR_RETURN(options.prefill, model::FindPrefillMode(flags.prefill));
   options.keep_tokens = flags.keep_tokens;
-  KURUMA_RETURN_IF_ERROR(CheckDirectory(flags.directory));
-  KURUMA_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadConfig(flags.directory));
+  KURUMA_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadConfig(directory));
   LoadedModel loaded;
-  KURUMA_RETURN_IF_ERROR(
-      LoadVocabulary(flags.directory, config, use, &loaded, &options.token_classes));
-  KURUMA_ASSIGN_OR_RETURN(loaded.random_weights,
-                          ReadRandomWeights(flags.directory + "/kuruma.json"));
+  KURUMA_RETURN_IF_ERROR(LoadVocabulary(directory, config, use, &loaded, &options.token_classes));
+  KURUMA_ASSIGN_OR_RETURN(loaded.random_weights, ReadRandomWeights(directory));
+  KURUMA_ASSIGN_OR_RETURN(loaded.sampling, ReadSamplingDefaults(directory));
   const int threads = flags.threads > 0 ? flags.threads : device::AvailableProcessors();
   loaded.pool = std::make_unique<ThreadPool>(threads);
   options.pool = loaded.pool.get();
   const char* kernels = options.ops->name;
-  KURUMA_ASSIGN_OR_RETURN(loaded.model, model::Model::Load(flags.directory, std::move(options)));
+  KURUMA_ASSIGN_OR_RETURN(loaded.model, model::Model::Load(directory, std::move(options)));
   loaded.chunk = flags.chunk;
   loaded.load_ms = watch.ms();
-  LogInfo("{}: loaded in {:.0f} ms; numerics {}, kernels {}, {} threads", flags.directory,
-          loaded.load_ms, flags.numerics, kernels, threads);
+  LogInfo("{}: loaded in {:.0f} ms; numerics {}, kernels {}, {} threads", directory, loaded.load_ms,
+          flags.numerics, kernels, threads);
   return loaded;
 }
 

@@ -12,13 +12,14 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "model/model.h"
+#include "model_directory.h"
 #include "text/tokenizer.h"
 
 namespace kuruma {
 
 // What the user may choose about a model.
 struct ModelFlags {
-  std::string directory;
+  std::string directory;  // empty: the bundled model
   std::string numerics = "release";
   std::string kernels = "cpu";
   std::string prefill = "exact";
@@ -42,6 +43,7 @@ struct LoadedModel {
   std::unique_ptr<text::Tokenizer> tokenizer;  // null: there is none, token ids only
   std::unique_ptr<model::Model> model;
   bool random_weights = false;  // DIR/kuruma.json says that the weights mean nothing
+  SamplingDefaults sampling;    // what DIR/generation_config.json asks for
   int64_t chunk = 0;
   double load_ms = 0;
 };

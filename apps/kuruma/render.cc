@@ -10,6 +10,7 @@
 #include "api/chat.h"
 #include "api/error.h"
 #include "commands.h"
+#include "model_directory.h"
 #include "report.h"
 #include "text/prompt.h"
 #include "text/tokenizer.h"
@@ -43,7 +44,9 @@ Result<nlohmann::ordered_json> RenderBody(const text::Tokenizer& tokenizer, std:
 }
 
 int RunRender(const RenderFlags& flags) {
-  const auto tokenizer = text::Tokenizer::Load(flags.tokenizer);
+  const Result<std::string> path = TokenizerFile(flags.tokenizer);
+  if (!path.ok()) return Fail("render", path.status());
+  const auto tokenizer = text::Tokenizer::Load(*path);
   if (!tokenizer.ok()) return Fail("render", tokenizer.status());
   for (std::string body; std::getline(std::cin, body);) {
     if (body.find_first_not_of(" \t\r") == std::string::npos) continue;
@@ -65,8 +68,9 @@ void RegisterRender(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<RenderFlags>();
   CLI::App* command = app.add_subcommand(
       "render", "Show the prompt of Chat Completions requests; JSON Lines on stdin and stdout");
-  command->add_option("--tokenizer", flags->tokenizer, "tokenizer.json of the checkpoint")
-      ->required()
+  command
+      ->add_option("--tokenizer", flags->tokenizer,
+                   "tokenizer.json of the checkpoint (default: the bundled model's)")
       ->type_name("FILE");
   command->add_flag("--whole-string", flags->whole_string,
                     "Tokenize the prompt as one string, so that control tokens spelled by users "

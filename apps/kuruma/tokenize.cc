@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "model_directory.h"
 #include "report.h"
 #include "text/tokenizer.h"
 
@@ -53,7 +54,9 @@ Result<std::string> DecodeLine(const text::Tokenizer& tokenizer, const nlohmann:
 }
 
 int RunTokenize(const TokenizeFlags& flags) {
-  const auto tokenizer = text::Tokenizer::Load(flags.tokenizer);
+  const Result<std::string> path = TokenizerFile(flags.tokenizer);
+  if (!path.ok()) return Fail("tokenize", path.status());
+  const auto tokenizer = text::Tokenizer::Load(*path);
   if (!tokenizer.ok()) return Fail("tokenize", tokenizer.status());
   size_t number = 0;
   for (std::string input; std::getline(std::cin, input);) {
@@ -80,8 +83,9 @@ void RegisterTokenize(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<TokenizeFlags>();
   CLI::App* command = app.add_subcommand(
       "tokenize", "Turn text into token ids, or ids into text; JSON Lines on stdin and stdout");
-  command->add_option("--tokenizer", flags->tokenizer, "tokenizer.json of the checkpoint")
-      ->required()
+  command
+      ->add_option("--tokenizer", flags->tokenizer,
+                   "tokenizer.json of the checkpoint (default: the bundled model's)")
       ->type_name("FILE");
   auto* decode = command->add_flag(
       "--decode", flags->decode, "Read {\"ids\": [...]}, write {\"text\": ...} (default: reverse)");

@@ -1,8 +1,8 @@
 """Questions about Kuruma: curated facts (`facts/*.toml`), facts from the help texts, and phrasings.
 
 A fact is `subject`, `kind`, `answer`, and optionally `ask` and `held`, phrasings of its own for
-training and for evaluation, and `when`, a command that must exist for the fact to count. Kinds
-bring general phrasings; `HELD` ones are never trained on.
+training and for evaluation, `when`, a command that must exist for the fact to count, and `unless`,
+one that must not. Kinds bring general phrasings; `HELD` ones are never trained on.
 """
 
 import re
@@ -137,6 +137,7 @@ class Fact:
     ask: list = field(default_factory=list)
     held: list = field(default_factory=list)
     when: str = ""
+    unless: str = ""
     source: str = ""
 
     def phrasings(self, held):
@@ -185,7 +186,7 @@ def load_facts():
             facts.append(
                 Fact([subject] if isinstance(subject, str) else subject, source=path.name, **entry)
             )
-    facts = [f for f in facts if not f.when or f.when in texts]
+    facts = [f for f in facts if (not f.when or f.when in texts) and not (f.unless and f.unless in texts)]
     curated = {s for fact in facts for s in fact.subject if fact.kind in ("command", "flag")}
     taken = {normal(q) for fact in facts for q in fact.phrasings(False) + fact.phrasings(True)}
     for fact in _of_help(texts):
