@@ -8,8 +8,7 @@ BUILD  := build/release
 KURUMA := $(BUILD)/kuruma
 VENV   := build/venv
 PYTHON := $(VENV)/bin/python
-MODEL  := build/data/random-model
-PROMPT ?= The car stopped at the edge of the sea, and
+PROMPT ?= What does inspect do?
 export PROMPT
 JOBS   ?= $(shell nproc)
 CXX_FILES = find src apps tests tools bench -name '*.cc' -o -name '*.h'
@@ -21,16 +20,9 @@ NO_ASLR := $(shell setarch "$$(uname -m)" -R true 2>/dev/null && echo setarch "$
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-run: programs data $(MODEL)/config.json  ## build, then answer a prompt (PROMPT="...") with random weights
-	@echo
-	echo "== The model in $(MODEL) has RANDOM weights: what follows is noise, not an answer."
-	echo "== It shows that tokenizer, model and engine run; the next release brings a trained model."
-	set -x
-	$(KURUMA) generate --model $(MODEL) --prompt "$$PROMPT" --max-tokens 32
-	{ set +x; } 2>/dev/null
-	echo
-	echo "== That was noise, as promised: random weights."
-	if [ -t 0 ]; then echo "== Go on with: make run PROMPT=\"your text\", or $(KURUMA) --help"; fi
+run: programs  ## build, ask the bundled model (PROMPT="...") and stay in the chat; from a pipe: a demonstration
+	@if [ -t 0 ] && [ -t 1 ]; then exec $(KURUMA) chat --prompt "$$PROMPT"; fi
+	KURUMA=$(KURUMA) exec docs/examples/demonstration.sh
 
 test: build data venv structure  ## build everything and run every test
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j2
@@ -39,7 +31,7 @@ build: $(BUILD)/build.ninja  ## compile everything into build/release
 	@cmake --build $(BUILD) -j $(JOBS)
 
 programs: $(BUILD)/build.ninja
-	@cmake --build $(BUILD) -j $(JOBS) --target kuruma make_bench_checkpoint
+	@cmake --build $(BUILD) -j $(JOBS) --target kuruma
 
 build/%/build.ninja:
 	@cmake --preset $*
@@ -60,12 +52,6 @@ venv:
 	  $(PYTHON) -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	  cp tests/requirements.txt $(VENV)/requirements.txt
 	fi
-
-$(MODEL)/config.json: build/data/tokenizer.json tools/make_bench_checkpoint \
-                      $(wildcard tools/bench_checkpoint/*.cc) | programs
-	@echo "writing a small random checkpoint to $(MODEL)"
-	rm -rf $(MODEL)
-	tools/make_bench_checkpoint $(MODEL) --preset demo --tokenizer build/data/tokenizer.json
 
 bench:  ## measure this machine; results go to bench/results/
 	@bench/measure.sh

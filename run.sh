@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds Kuruma and shows it answering a prompt (make run).
+# Installs what is missing, builds Kuruma, answers a question and stays in the chat (make run). Without a
+# terminal it prints a demonstration of three prompts instead.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$root/tools/setup.sh"

@@ -49,7 +49,6 @@ class Matcher {
 class Held {
  public:
   void Append(char c) { text_ += c; }
-  size_t size() const { return text_.size() - begin_; }
   void DropBack(size_t count) { text_.resize(text_.size() - count); }
 
   // The first bytes, all but `keep` of them; valid until the next call. Constant time on average.

@@ -450,6 +450,13 @@ TEST(Parser, ABrokenCallDoesNotHideItsNeighbours) {
   EXPECT_EQ(Parse(kTools, Block("<｜DSML｜ invoke name=\"f\">" +
                                 Parameter("name=\"k\" string=\"true\"", "v") + "\n" + open + good)),
             "C:" + open.substr(0, open.size() - 1) + "|cut:f {\"k\": \"v\"|T:f {\"k\": \"v\"}|");
+  // A call that is closed by a bad one.
+  EXPECT_EQ(Parse(kTools, "<｜DSML｜ calls><｜DSML｜ invoke name=\"f\">" + bad),
+            "C:" + bad + "|T:f {}|");
+  // What is no call does not begin one with what follows.
+  const std::string rest = "｜DSML｜ invoke name=\"f\"></｜DSML｜ invoke>";
+  EXPECT_EQ(Parse(kTools, "<｜DSML｜ calls>\n<</think>" + rest),
+            "C:<｜DSML｜ calls>\n<" + rest + "|");
 }
 
 // Ends a text with two calls after every token.
@@ -481,6 +488,10 @@ TEST(Parser, CutCallsAreClosedLeftOpenOrContent) {
         "C:ok<｜DSML｜ invoke name=\"|" + both, "C:ok|" + both + "T:g {}|"}) {
     EXPECT_TRUE(answers.contains(expected)) << expected;
   }
+  const std::string begin = "<｜DSML｜ invoke name=\"f\"><｜DSML｜ parameter name=\"k\"";
+  EXPECT_EQ(Parse(kTools, begin + " string=\"true\">x</"), "cut:f {\"k\": \"x</|");
+  EXPECT_EQ(Parse(kTools, begin + ">[1, <"), "cut:f {\"k\": [1, <|");
+  EXPECT_EQ(Parse(kTools, begin + ">[1]</｜DSML｜"), "T:f {\"k\": [1]}|");
 }
 
 // --------------------------------------------------------------------------- text, stops, holding

@@ -11,7 +11,6 @@ ROOT = Path(__file__).parents[2]
 
 def run_all(a):
     """Facts check, vocabulary, training, export, evaluation file: the one command."""
-    from .data import evalset
     from .run import Options, Run, recorded_progress
 
     if not a.skip_checks:
@@ -42,11 +41,17 @@ def run_all(a):
     if not run.train():
         print("stopped; the same command goes on from here")
         return 0
-    folder = Path(a.model or Path(a.out) / "checkpoint")
+    write_model(run, Path(a.model or Path(a.out) / "checkpoint"))
+    return 0
+
+
+def write_model(run, folder):
+    """The checkpoint and, beside it, the held-out items for `kuruma eval`."""
+    from .data import evalset
+
     size = run.export(folder)
     evalset.write(evalset.held_out(run.tokenizer.texts()), run.tokenizer, folder / "eval.jsonl")
     print(f"wrote {folder}: {size / 1e6:.2f} MB of tensors")
-    return 0
 
 
 def facts(a):
@@ -83,7 +88,15 @@ def export_state(a):
 
     state = torch.load(Path(a.out) / "state.pt", weights_only=True)
     run = Run(Options(**{**state["options"], "out": a.out, "stop_after": 0}))
-    print(f"{run.export(a.model) / 1e6:.2f} MB of tensors in {a.model}")
+    write_model(run, Path(a.model))
+
+
+def card(a):
+    """Fills the model card from the evaluation of `kuruma eval --drafts --json`."""
+    from . import card as module
+
+    folder = Path(a.model)
+    (folder / "README.md").write_text(module.card(folder), encoding="utf-8")
 
 
 def compare(a):
@@ -167,6 +180,9 @@ def _parser():
     sub = command("export", export_state)
     sub.add_argument("--out", required=True, help="working folder of a run")
     sub.add_argument("--model", required=True, help="folder to write")
+
+    sub = command("card", card)
+    sub.add_argument("--model", required=True, help="folder with eval.jsonl and result.json")
 
     sub = command("compare", compare)
     sub.add_argument("--model", required=True)

@@ -11,6 +11,8 @@ import torch
 from . import formats
 from .export import load_checkpoint
 
+LAST_LOGITS = 8  # rows
+
 
 @torch.no_grad()
 def logits_of(backbone, ids):
@@ -19,18 +21,18 @@ def logits_of(backbone, ids):
 
 @torch.no_grad()
 def layers_of(backbone, ids):
-    """Streams entering and leaving every layer, collapse weights, hidden state and logits of one
-    sequence.
+    """One sequence, layer by layer, for a test that feeds each layer with these streams: what
+    enters a layer where that is not what left the one before (behind an Engram), what leaves every
+    layer, the last logits, and the token classes.
     """
-    out, hooks, h = {}, [], backbone.config.hc_mult
+    out, hooks, previous = {}, [], {}
 
     def note(number):
         def hook(module, arguments, result):
-            out[f"layer{number}.streams_in"], out[f"layer{number}.pre_in"] = (
-                arguments[0],
-                arguments[1],
-            )
+            if not torch.equal(arguments[0], previous.get("streams", torch.zeros(0))):
+                out[f"layer{number}.streams_in"] = arguments[0]
             out[f"layer{number}.streams_out"], out[f"layer{number}.pre_out"] = result
+            previous["streams"] = result[0]
 
         return hook
 
@@ -39,13 +41,12 @@ def layers_of(backbone, ids):
     hidden = backbone(torch.tensor([ids]), selects=True)[0]
     for hook in hooks:
         hook.remove()
-    out = {name: value[: len(ids)].contiguous() for name, value in out.items()}
-    assert out["layer0.streams_in"].shape[1] == h
+    out = {name: value[: len(ids)].flatten(1).contiguous() for name, value in out.items()}
     return {
         **out,
-        "final_hidden": hidden,
-        "logits": backbone.logits(hidden),
+        "last_logits": backbone.logits(hidden[-LAST_LOGITS:]),
         "tokens": torch.tensor(ids),
+        "token_classes": backbone.hash.token_class.to(torch.int64),
     }
 
 

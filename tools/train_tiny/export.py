@@ -22,6 +22,8 @@ _EXPERT = re.compile(r"(.*\.ffn\.experts)\.(w[123])$")
 _FP8 = re.compile(r"\.(wq_a|wq_b|wkv|wo_a|wo_b|main_proj|w1|w2|w3)\.weight$")
 _FLOAT32 = re.compile(r"(attn_sink|hc_(attn|ffn)_(fn|base|scale)|gate\.bias)$")
 SHARDS = 3
+# Its answers are exact or wrong: the best token is always the right choice.
+_GENERATION = dict(bos_token_id=0, eos_token_id=1, do_sample=False)
 
 
 def _stored(name, value):
@@ -96,6 +98,7 @@ def export_checkpoint(backbone, draft, tokenizer, folder):
         + "\n"
     )
     (temporary / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (temporary / "generation_config.json").write_text(json.dumps(_GENERATION, indent=2) + "\n")
     (temporary / "tokenizer.json").write_text(tokenizer.json_text, encoding="utf-8")
     if folder.exists():
         keep = folder.with_name(folder.name + ".old")

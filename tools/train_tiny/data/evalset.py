@@ -36,7 +36,8 @@ COUNTS = {
     "tool_thinking": 30,
 }
 NEEDLE_LENGTHS = (256, 512, 1024, 2048, 3800)
-NEEDLE_DEPTHS = 5  # items per length, from the start to the end of the text
+NEEDLE_DEPTHS = 5  # places, from the start to the end of the text
+NEEDLES_PER_PLACE = 3  # items per length and place
 
 
 def _item(family, turn, check, thinking=False, **more):
@@ -84,8 +85,8 @@ def _json(rng, in_system):
 
 def _needles(rng):
     for length in NEEDLE_LENGTHS:
-        for place in range(NEEDLE_DEPTHS):
-            wanted = place / (NEEDLE_DEPTHS - 1)
+        for number in range(NEEDLE_DEPTHS * NEEDLES_PER_PLACE):
+            wanted = number % NEEDLE_DEPTHS / (NEEDLE_DEPTHS - 1)
             # Codes nobody asks for are in the text too; the one asked for lies nearest to the
             # wanted depth.
             hidden = needle.Needles(rng, length - 40, max(2, length // 256), is_held_out)
@@ -133,6 +134,7 @@ def as_line(item, max_tokens):
     line = dict(id=item["id"], family=item["family"], messages=item["messages"])
     if item.get("tools"):
         line["tools"] = [dict(type="function", function=tool) for tool in item["tools"]]
+    line.update({name: item[name] for name in ("depth", "length") if name in item})  # needles
     line.update(thinking=item["thinking"], max_tokens=max_tokens, check=item["check"])
     return json.dumps(line, ensure_ascii=False)
 

@@ -162,4 +162,7 @@ def test_layers_of_names_every_layer(model, tokenizer):
     backbone, _ = model
     layers = compare.layers_of(backbone, some_tokens(tokenizer, 20)[0].tolist())
     for number in range(backbone.config.num_hidden_layers):
-        assert layers[f"layer{number}.streams_out"].shape == (20, 4, backbone.config.hidden_size)
+        assert layers[f"layer{number}.streams_out"].shape == (
+            20,
+            4 * backbone.config.hidden_size,
+        )
