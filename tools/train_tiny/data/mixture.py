@@ -1,8 +1,8 @@
 """What is trained when: shares of turn families, kinds of rows and row lengths by progress of the
 run.
 
-First much copying (tool values, JSON and needles all rest on it), then sums, then an even mix while
-the learning rate decays. No family is ever left out: it would be forgotten within minutes.
+First much copying (tool values, JSON and needles all rest on it), then sums, then facts, which sums
+push out, while the learning rate decays. No family is ever left out: it would be forgotten within minutes.
 """
 
 from dataclasses import dataclass
@@ -43,8 +43,13 @@ PHASES = (
         {128: 64, 256: 20, 512: 10, 1024: 4, 2048: 1, 4096: 1},
     ),
     _phase(
+        0.52,
+        (32, 14, 17, 10, 7, 6, 5, 6, 5),
+        {128: 64, 256: 20, 512: 10, 1024: 4, 2048: 1, 4096: 1},
+    ),
+    _phase(
         0.65,
-        (28, 12, 12, 13, 9, 8, 7, 6, 5),
+        (36, 14, 11, 9, 8, 7, 6, 6, 5),
         {128: 60, 256: 20, 512: 12, 1024: 4, 2048: 2, 4096: 2},
     ),
 )

@@ -145,3 +145,17 @@ def test_the_split_is_by_value_alone():
     share = sum(is_held_out(f"sum:{i}") for i in range(4000)) / 4000
     assert 0.04 < share < 0.09
     assert Turn("a", key="k").key == "k"
+
+
+def test_facts_follow_the_commands_that_exist(monkeypatch):
+    texts = help_texts.load()
+    asked = "How do I start the server?"
+
+    def answer():
+        return next(f.answer for f in faq.load_facts() if asked in f.phrasings(False))
+
+    without = {name: text for name, text in texts.items() if name != "serve"}
+    monkeypatch.setattr(help_texts, "load", lambda: without)
+    assert "no server yet" in answer()
+    monkeypatch.setattr(help_texts, "load", lambda: {**without, "serve": "Usage\n"})
+    assert "kuruma serve" in answer()
