@@ -62,7 +62,9 @@ Result<Check> ParseCheck(const Json& line) {
   const auto found = line.find("check");
   if (found == line.end() || !found->is_object())
     return InvalidArgument("check: expected an object");
-  KURUMA_ASSIGN_OR_RETURN(const std::string kind, TextField(*found, "kind"));
+  const Result<std::string> named = TextField(*found, "kind");
+  if (!named.ok()) return InvalidArgument("check." + named.status().message());
+  const std::string& kind = *named;
   if (!found->contains("value")) return InvalidArgument("check.value is missing");
   Check check;
   check.value = (*found)["value"];

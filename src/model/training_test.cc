@@ -21,8 +21,8 @@ using testing::GoldenFile;
 using testing::OrThrow;
 
 // Both compute in float32 from the same rounded weights and differ in the order of sums.
-constexpr double kLayerTolerance = 2e-4;  // relative rms of a row that leaves a layer
-constexpr double kLogitTolerance = 2e-4;  // absolute, layers not forced
+constexpr double kLayerTolerance = 2e-5;  // relative rms of a row that leaves a layer
+constexpr double kLogitTolerance = 1e-4;  // absolute, layers not forced
 
 class Trained {
  public:

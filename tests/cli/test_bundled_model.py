@@ -33,7 +33,7 @@ def test_size_and_context():
     files = [path for path in TINY.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 12e6
     report = json.loads(ok("inspect", "--json"))
-    assert report["context"] >= 4096
+    assert report["config"]["context"] >= 4096
     assert report == json.loads(ok("inspect", TINY, "--json"))
 
 

@@ -1,5 +1,6 @@
 """kuruma chat: pipes, commands, tools, and a real terminal."""
 
+import functools
 import json
 import os
 import pty
@@ -22,6 +23,17 @@ TOOLS = [{"type": "function", "function": {
 def talk(*lines, flags=()):
     """Standard output of a chat from a pipe."""
     return ok("chat", "--quiet", *flags, stdin="".join(line + "\n" for line in lines))
+
+
+@functools.cache
+def endless():
+    """Flags with which the answer to Hello is long enough to be interrupted."""
+    for seed in range(40):
+        flags = ("--temperature", 50, "--top-p", 1, "--seed", seed)
+        done = run("chat", *flags, stdin="Hello\n")
+        if int(re.search(r"answer (\d+) tokens", done.stderr)[1]) > 2500:
+            return flags
+    raise AssertionError("no seed gives a long answer")
 
 
 def generated(body):
@@ -221,7 +233,7 @@ def test_terminal_colours(tmp_path):
 
 
 def test_terminal_interrupts(tmp_path):
-    chat = Terminal(tmp_path, "--temperature", 5)
+    chat = Terminal(tmp_path, *endless())
     chat.wait("> ")
     chat.send("half a line\x03")
     chat.wait(r"\^C")
@@ -238,7 +250,7 @@ def test_terminal_interrupts(tmp_path):
 
 
 def test_interrupt_in_a_pipe():
-    process = subprocess.Popen([BINARY, "chat", "--temperature", "5", "--quiet", "--prompt", "Hello"],
+    process = subprocess.Popen([BINARY, "chat", *map(str, endless()), "--quiet", "--prompt", "Hello"],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout.read(1)
     process.send_signal(signal.SIGINT)
@@ -247,7 +259,7 @@ def test_interrupt_in_a_pipe():
 
 
 def test_a_reader_that_goes_away():
-    process = subprocess.Popen([BINARY, "chat", "--temperature", "5", "--prompt", "Hello"],
+    process = subprocess.Popen([BINARY, "chat", *map(str, endless()), "--prompt", "Hello"],
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE)
     process.stdout.read(1)
