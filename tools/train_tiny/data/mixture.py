@@ -1,8 +1,8 @@
 """What is trained when: shares of turn families, kinds of rows and row lengths by progress of the
 run.
 
-First much copying (tool values, JSON and needles all rest on it), then sums, then facts, which sums
-push out, while the learning rate decays. No family is ever left out: it would be forgotten within minutes.
+First much copying (tool values, JSON and needles all rest on it), then sums, then facts and copying
+again, while the learning rate decays. No family is ever left out: it would be forgotten within minutes.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class Phase:
 
 
 _KINDS = {
-    128: (64, 22, 14, 0, 0),
-    256: (20, 10, 15, 40, 15),
+    128: (60, 20, 20, 0, 0),
+    256: (12, 12, 20, 44, 12),
     512: (5, 5, 5, 65, 20),
     1024: (0, 0, 0, 30, 70),
     2048: (0, 0, 0, 0, 1),
@@ -48,9 +48,9 @@ PHASES = (
         {128: 64, 256: 20, 512: 10, 1024: 4, 2048: 1, 4096: 1},
     ),
     _phase(
-        0.65,
-        (36, 14, 11, 9, 8, 7, 6, 6, 5),
-        {128: 60, 256: 20, 512: 12, 1024: 4, 2048: 2, 4096: 2},
+        0.62,
+        (30, 26, 9, 5, 7, 6, 5, 5, 7),
+        {128: 56, 256: 28, 512: 9, 1024: 3, 2048: 2, 4096: 2},
     ),
 )
 

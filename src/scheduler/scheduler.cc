@@ -1,0 +1,460 @@
+#include "scheduler/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+
+namespace kuruma::scheduler {
+
+using kv::kBlockTokens;
+
+namespace {
+
+constexpr int64_t kStarvationRows = 32;  // what a starving prompt gets at least
+constexpr int64_t kReturnMargin = 1;     // blocks beyond its own that a preempted sequence awaits
+
+int64_t BlocksFor(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
+
+}  // namespace
+
+struct Scheduler::Sequence {
+  SequenceSpec spec;
+  uint64_t arrival = 0;
+  std::vector<int32_t> tokens;     // prompt and answer
+  std::vector<kv::BlockKey> keys;  // of its full blocks, as far as they were needed
+  kv::Lease lease;
+  bool running = false;
+  SlotId slot = {};
+  bool begins = false;        // its next step takes the slot over
+  int64_t prompt_end = 0;     // while running: what has to be read before it decodes
+  int64_t planned = 0;        // positions whose rows are planned, out or done
+  int64_t computed = 0;       // positions whose rows are committed
+  int out = 0;                // plans that are out and hold a step of it
+  int draws_out = 0;          // of those that draw
+  bool leaves = false;        // preempted; its last step is still out
+  bool ended = false;         // told; its last step is still out
+  int64_t awaits_blocks = 0;  // before it may begin again
+  bool has_read = false;      // its prompt was computed once
+  int64_t last_plan = 0;      // that held a step of it
+
+  int64_t length() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t answer() const { return length() - static_cast<int64_t>(spec.prompt.size()); }
+  bool active() const { return running && !leaves && !ended; }
+  bool reads() const { return active() && planned < prompt_end; }
+  bool decodes() const {
+    return active() && planned >= prompt_end && answer() + draws_out < spec.max_tokens;
+  }
+};
+
+struct Scheduler::Out {
+  std::vector<SequenceStep> steps;
+  StepLoad load;
+};
+
+Scheduler::Scheduler(const SchedulerOptions& options, kv::BlockCache* cache)
+    : options_(options), cache_(cache) {
+  for (int64_t i = options.max_sequences; i > 0; --i) {
+    free_slots_.push_back(static_cast<SlotId>(i - 1));
+  }
+}
+
+Scheduler::~Scheduler() = default;
+
+Status Scheduler::Check(const SchedulerOptions& o) {
+  const auto refuse = [](const char* name, const auto& value, const std::string& range) {
+    return InvalidArgument(fmt::format("{} must be {}, got {}", name, range, value));
+  };
+  if (o.max_sequences < 1 || o.max_sequences > (1 << 20)) {
+    return refuse("max_sequences", o.max_sequences, "in 1..1048576");
+  }
+  if (o.max_step_tokens < o.max_sequences) {
+    return refuse("max_step_tokens", o.max_step_tokens,
+                  fmt::format("at least max_sequences ({})", o.max_sequences));
+  }
+  if (o.max_queue < 0) return refuse("max_queue", o.max_queue, "at least 0");
+  if (o.context < 2) return refuse("context", o.context, "at least 2");
+  if (o.total_blocks < 1) return refuse("total_blocks", o.total_blocks, "at least 1");
+  if (o.watermark_blocks < 0 || o.watermark_blocks > o.total_blocks) {
+    return refuse("watermark_blocks", o.watermark_blocks, fmt::format("in 0..{}", o.total_blocks));
+  }
+  if (o.starvation_plans < 1) return refuse("starvation_plans", o.starvation_plans, "at least 1");
+  if (!(o.target_tpot_ms >= 0)) return refuse("target_tpot_ms", o.target_tpot_ms, "at least 0");
+  return Status();
+}
+
+Status Scheduler::Admit(SequenceSpec spec) {
+  KURUMA_CHECK(!spec.prompt.empty() && spec.max_tokens >= 1);
+  const auto prompt = static_cast<int64_t>(spec.prompt.size());
+  const int64_t longest = prompt + spec.max_tokens;
+  if (longest > options_.context) {
+    return InvalidArgument(
+        fmt::format("the prompt has {} tokens and max_tokens is {}; the context is {}", prompt,
+                    spec.max_tokens, options_.context));
+  }
+  if (BlocksFor(longest) > options_.total_blocks) {
+    return InvalidArgument(fmt::format(
+        "prompt and answer need {} tokens of cache; there are {} (a larger --kv-memory has more)",
+        BlocksFor(longest) * kBlockTokens, options_.total_blocks * kBlockTokens));
+  }
+  if (static_cast<int64_t>(waiting_.size()) >= options_.max_queue) {
+    return ResourceExhausted(fmt::format("the queue is full: {} sequences wait", waiting_.size()));
+  }
+  auto s = std::make_unique<Sequence>();
+  s->tokens = spec.prompt;
+  s->spec = std::move(spec);
+  s->arrival = ++arrivals_;
+  const auto place = std::upper_bound(waiting_.begin(), waiting_.end(), s.get(), Before);
+  waiting_.insert(place, s.get());
+  const bool is_new = sequences_.emplace(static_cast<uint64_t>(s->spec.id), std::move(s)).second;
+  KURUMA_CHECK(is_new);
+  return Status();
+}
+
+void Scheduler::Cancel(SequenceId id) {
+  const auto found = sequences_.find(static_cast<uint64_t>(id));
+  if (found == sequences_.end() || found->second->ended) return;
+  Sequence* s = found->second.get();
+  if (std::find(cancelled_.begin(), cancelled_.end(), s) == cancelled_.end()) {
+    cancelled_.push_back(s);
+  }
+}
+
+bool Scheduler::Before(const Sequence* a, const Sequence* b) {
+  if (a->spec.priority != b->spec.priority) return a->spec.priority > b->spec.priority;
+  return a->arrival < b->arrival;
+}
+
+void Scheduler::MakePlan(double now, Plan* plan, std::vector<Finished>* finished) {
+  KURUMA_CHECK(out_.size() < 2);
+  plan->number = ++plans_;
+  plan->steps.clear();
+  plan->preempted.clear();
+  EndThoseDue(now, finished);
+  prompts_.clear();
+  for (Sequence* s : running_) {
+    if (s->reads()) prompts_.push_back(s);
+  }
+  prompts_.insert(prompts_.end(), waiting_.begin(), waiting_.end());
+  std::inplace_merge(prompts_.begin(), prompts_.end() - static_cast<ptrdiff_t>(waiting_.size()),
+                     prompts_.end(), Before);
+  if (prompts_.empty()) last_prompt_plan_ = plans_;
+  const bool starving = plans_ - last_prompt_plan_ >= options_.starvation_plans;
+  const int64_t kept = starving ? std::min(kStarvationRows, options_.max_step_tokens / 2) : 0;
+  PlanDecodes(options_.max_step_tokens - kept, plan);
+  PlanPrompts(PromptBudget(*plan, starving), plan);
+  if (plan->steps.empty() && out_.empty()) Unstick(plan);
+  if (plan->steps.empty()) return;
+  Out out{plan->steps, {}};
+  for (const SequenceStep& step : plan->steps) {
+    out.load.rows += step.rows;
+    out.load.row_contexts += step.rows * step.first + step.rows * (step.rows - 1) / 2;
+  }
+  out_.push_back(std::move(out));
+}
+
+void Scheduler::EndThoseDue(double now, std::vector<Finished>* finished) {
+  for (Sequence* s : std::exchange(cancelled_, {})) {
+    End(s, FinishReason::kCancelled, finished);
+    Settle(s);
+  }
+  Order late;
+  for (const Order* order : {&running_, &waiting_}) {
+    for (Sequence* s : *order) {
+      if (s->spec.deadline && *s->spec.deadline <= now && !s->ended) late.push_back(s);
+    }
+  }
+  for (Sequence* s : late) {
+    End(s, FinishReason::kDeadline, finished);
+    Settle(s);
+  }
+}
+
+// When not all fit, those that waited longest go first.
+void Scheduler::PlanDecodes(int64_t most, Plan* plan) {
+  Order decoding;
+  for (Sequence* s : running_) {
+    if (s->decodes()) decoding.push_back(s);
+  }
+  if (static_cast<int64_t>(decoding.size()) > most) {
+    std::stable_sort(decoding.begin(), decoding.end(), [](const Sequence* a, const Sequence* b) {
+      return a->last_plan < b->last_plan;
+    });
+  }
+  for (Sequence* s : decoding) {
+    if (static_cast<int64_t>(plan->steps.size()) == most) break;
+    // An earlier one may have made this one step aside.
+    if (s->decodes() && ReservesFor(s, s->planned + 1, plan)) AddStep(s, 1, plan);
+  }
+}
+
+int64_t Scheduler::PromptBudget(const Plan& plan, bool starving) const {
+  const int64_t rest = options_.max_step_tokens - plan.rows();
+  if (options_.target_tpot_ms == 0 || plan.steps.empty() || prompts_.empty()) return rest;
+  StepLoad load;
+  for (const SequenceStep& step : plan.steps) {
+    load.rows += step.rows;
+    load.row_contexts += step.first;
+  }
+  const int64_t fitting =
+      times_.RowsWithin(options_.target_tpot_ms, load, prompts_.front()->planned, rest);
+  return starving ? std::max(fitting, std::min(rest, kStarvationRows)) : fitting;
+}
+
+void Scheduler::PlanPrompts(int64_t budget, Plan* plan) {
+  // Waiting ones begin in order: a short one behind must not keep a long one waiting for ever. But
+  // those that run already go on, or the blocks they hold would never be free.
+  bool may_begin = true;
+  for (Sequence* s : prompts_) {
+    if (budget <= 0) return;
+    if (s->ended || s->leaves) continue;
+    if (!s->running) {
+      const auto leader =
+          s->spec.after ? sequences_.find(static_cast<uint64_t>(*s->spec.after)) : sequences_.end();
+      const bool is_ready = leader == sequences_.end() || leader->second->has_read;
+      if (!may_begin || !is_ready) continue;
+      may_begin = Begin(s, budget);
+      if (!may_begin) continue;
+    }
+    const int64_t rows = std::min(budget, s->prompt_end - s->planned);
+    if (!cache_->Reserve(s->planned + rows, &s->lease)) return;
+    AddStep(s, rows, plan);
+    budget -= rows;
+    last_prompt_plan_ = plans_;
+  }
+}
+
+// Takes a waiting sequence in, if there are a slot and blocks for its next rows.
+bool Scheduler::Begin(Sequence* s, int64_t budget) {
+  if (free_slots_.empty()) return false;
+  const kv::BlockCacheCounts blocks = cache_->counts();
+  if (blocks.free + blocks.evictable < std::min(s->awaits_blocks, options_.total_blocks)) {
+    if (!running_.empty()) return false;
+  }
+  const auto full = static_cast<size_t>(s->length() / kBlockTokens);
+  while (options_.prefix_cache && s->keys.size() < full) {
+    const std::span block =
+        std::span(s->tokens).subspan(s->keys.size() * kBlockTokens, kBlockTokens);
+    s->keys.push_back(kv::ChildKey(s->keys.empty() ? s->spec.root : s->keys.back(), block));
+  }
+  kv::Lease lease = cache_->Match(s->keys, s->length());
+  const int64_t cached = lease.published_tokens();
+  const int64_t end = cached + std::min(budget, s->length() - cached);
+  const kv::BlockCacheCounts left = cache_->counts();
+  const int64_t missing = BlocksFor(end) - cached / kBlockTokens;
+  const int64_t watermark = running_.empty() ? 0 : options_.watermark_blocks;
+  if (left.free + left.evictable - missing < watermark) return false;
+  if (!cache_->Reserve(end, &lease)) return false;
+  s->lease = std::move(lease);
+  s->prompt_end = s->length();
+  s->planned = s->computed = cached;
+  s->running = s->begins = true;
+  s->slot = free_slots_.back();
+  free_slots_.pop_back();
+  counts_.cached_tokens += cached;
+  std::erase(waiting_, s);
+  running_.insert(std::upper_bound(running_.begin(), running_.end(), s, Before), s);
+  return true;
+}
+
+// Blocks for `tokens` tokens of a decoding sequence, at the expense of others if need be. False:
+// not in this step.
+bool Scheduler::ReservesFor(Sequence* s, int64_t tokens, Plan* plan) {
+  while (!cache_->Reserve(tokens, &s->lease)) {
+    Sequence* victim = Victim(s);
+    if (victim == nullptr) return false;
+    const bool is_out = victim->out > 0;
+    Preempt(victim, plan);
+    if (victim == s || is_out) return false;  // blocks come with the commit
+  }
+  return true;
+}
+
+// Who has to step aside: of the lowest priority the one that loses the least work, the latest of
+// those. Never the first of all, so that somebody always gets on; nobody while one that was chosen
+// before still holds its blocks.
+Scheduler::Sequence* Scheduler::Victim(const Sequence* wanting) const {
+  Sequence* victim = nullptr;
+  const auto lost = [](const Sequence* s) { return s->planned - s->lease.published_tokens(); };
+  for (Sequence* s : running_) {
+    if (s->leaves || s->ended) return nullptr;
+    if (s == running_.front() || s->spec.priority > wanting->spec.priority) continue;
+    const bool better = victim == nullptr || s->spec.priority < victim->spec.priority ||
+                        (s->spec.priority == victim->spec.priority && lost(s) <= lost(victim));
+    if (better) victim = s;
+  }
+  return victim;
+}
+
+void Scheduler::AddStep(Sequence* s, int64_t rows, Plan* plan) {
+  SequenceStep step{.sequence = s->spec.id, .slot = s->slot, .first = s->planned, .rows = rows};
+  const bool reads = s->planned < s->prompt_end;
+  if (reads) step.prompt_end = s->prompt_end;
+  s->planned += rows;
+  step.draws = s->planned >= s->prompt_end;
+  step.begins = std::exchange(s->begins, false);
+  ++s->out;
+  s->draws_out += step.draws ? 1 : 0;
+  s->last_plan = plans_;
+  plan->steps.push_back(step);
+}
+
+// Nothing runs and nothing could be planned: prompts hold each other's blocks. The last one gives
+// its own up.
+void Scheduler::Unstick(Plan* plan) {
+  while (plan->steps.empty() && running_.size() > 1) {
+    Preempt(running_.back(), plan);
+    PlanDecodes(options_.max_step_tokens, plan);
+    prompts_.clear();
+    for (Sequence* s : running_) {
+      if (s->reads()) prompts_.push_back(s);
+    }
+    PlanPrompts(options_.max_step_tokens - plan->rows(), plan);
+  }
+}
+
+void Scheduler::Preempt(Sequence* s, Plan* plan) {
+  // A step of it in this very plan is taken back.
+  const auto mine = [&](const SequenceStep& step) { return step.sequence == s->spec.id; };
+  const auto found = std::find_if(plan->steps.begin(), plan->steps.end(), mine);
+  if (found != plan->steps.end()) {
+    --s->out;
+    s->draws_out -= found->draws ? 1 : 0;
+    s->planned -= found->rows;
+    plan->steps.erase(found);
+  }
+  plan->preempted.push_back(s->spec.id);
+  ++counts_.preemptions;
+  if (s->out > 0) {
+    s->leaves = true;
+  } else {
+    Requeue(s);
+  }
+}
+
+void Scheduler::Requeue(Sequence* s) {
+  LeaveSlot(s);
+  s->leaves = false;
+  s->awaits_blocks = BlocksFor(s->length() + 1) + kReturnMargin;
+  waiting_.insert(std::upper_bound(waiting_.begin(), waiting_.end(), s, Before), s);
+}
+
+void Scheduler::LeaveSlot(Sequence* s) {
+  std::erase(running_, s);
+  s->lease.Release();
+  s->running = s->begins = false;
+  s->planned = s->computed = 0;
+  free_slots_.push_back(s->slot);
+}
+
+void Scheduler::Commit(std::span<const StepResult> results, double ms, Committed* committed) {
+  committed->tokens.clear();
+  committed->finished.clear();
+  committed->exchanges.clear();
+  KURUMA_CHECK(!out_.empty() && out_.front().steps.size() == results.size());
+  const Out out = std::move(out_.front());
+  out_.pop_front();
+  times_.Observe(out.load, ms);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const SequenceStep& step = out.steps[i];
+    Sequence* s = sequences_.at(static_cast<uint64_t>(step.sequence)).get();
+    --s->out;
+    s->draws_out -= step.draws ? 1 : 0;
+    if (!s->ended) Accept(step, results[i], s, committed);
+    Settle(s);
+  }
+}
+
+void Scheduler::Accept(const SequenceStep& step, const StepResult& result, Sequence* s,
+                       Committed* committed) {
+  if (result.failed) return End(s, FinishReason::kFailed, &committed->finished);
+  s->computed += step.rows;
+  if (s->computed >= static_cast<int64_t>(s->spec.prompt.size())) s->has_read = true;
+  if (step.draws) {
+    s->tokens.push_back(result.token);
+    committed->tokens.push_back({s->spec.id, result.token});
+  }
+  Publish(s, committed);
+  if (!step.draws) return;
+  if (result.stops) {
+    End(s, FinishReason::kStop, &committed->finished);
+  } else if (s->answer() >= s->spec.max_tokens) {
+    End(s, FinishReason::kLength, &committed->finished);
+  }
+}
+
+void Scheduler::Publish(Sequence* s, Committed* committed) {
+  if (!options_.prefix_cache) return;
+  const auto full = static_cast<size_t>(s->computed / kBlockTokens);
+  if (static_cast<int64_t>(full) * kBlockTokens <= s->lease.published_tokens()) return;
+  while (s->keys.size() < full) {
+    const std::span block =
+        std::span(s->tokens).subspan(s->keys.size() * kBlockTokens, kBlockTokens);
+    s->keys.push_back(kv::ChildKey(s->keys.empty() ? s->spec.root : s->keys.back(), block));
+  }
+  replacements_.clear();
+  cache_->Publish(std::span(s->keys).first(full), &s->lease, &replacements_);
+  for (const kv::Replacement& r : replacements_) {
+    committed->exchanges.push_back({s->spec.id, r.index, r.block});
+  }
+}
+
+// Tells the end. The sequence itself goes in Settle, when its last step is done.
+void Scheduler::End(Sequence* s, FinishReason reason, std::vector<Finished>* finished) {
+  s->ended = true;
+  finished->push_back({s->spec.id, reason});
+  std::erase(cancelled_, s);
+}
+
+// A sequence without steps that are out leaves if it has ended or was preempted.
+void Scheduler::Settle(Sequence* s) {
+  if (s->out > 0) return;
+  if (s->ended) {
+    if (s->running) {
+      LeaveSlot(s);
+    } else {
+      std::erase(waiting_, s);
+    }
+    sequences_.erase(static_cast<uint64_t>(s->spec.id));
+  } else if (s->leaves) {
+    Requeue(s);
+  }
+}
+
+std::span<const BlockId> Scheduler::Blocks(SequenceId id) const {
+  return sequences_.at(static_cast<uint64_t>(id))->lease.blocks();
+}
+
+SchedulerCounts Scheduler::counts() const {
+  SchedulerCounts counts = counts_;
+  counts.waiting = static_cast<int64_t>(waiting_.size());
+  counts.running = static_cast<int64_t>(running_.size());
+  return counts;
+}
+
+Status Scheduler::CheckInvariants() const {
+  std::set<SlotId> slots(free_slots_.begin(), free_slots_.end());
+  std::vector<const kv::Lease*> leases;
+  for (const Sequence* s : running_) {
+    leases.push_back(&s->lease);
+    if (!slots.insert(s->slot).second) return Internal("a slot is in two places");
+    if (s->lease.capacity_tokens() < s->planned) return Internal("rows without blocks");
+    if (s->computed > s->planned) return Internal("more rows done than planned");
+  }
+  if (static_cast<int64_t>(slots.size()) != options_.max_sequences)
+    return Internal("slots are lost");
+  if (running_.size() + waiting_.size() != sequences_.size()) return Internal("a sequence is lost");
+  for (const Order* order : {&running_, &waiting_}) {
+    if (!std::is_sorted(order->begin(), order->end(), Before)) return Internal("out of order");
+  }
+  for (const Sequence* s : waiting_) {
+    if (!s->lease.blocks().empty() || s->out > 0)
+      return Internal("a waiting sequence holds blocks");
+  }
+  return cache_->CheckInvariants(leases);
+}
+
+}  // namespace kuruma::scheduler
