@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
 
 #include "tests/support/tiny_model.h"
@@ -253,6 +254,72 @@ TEST_P(Invariance, VerifyAndRollBackEqualDecoding) {
     done += accepted;
   }
   EXPECT_EQ(Draft(model, plain, 5).logits, Draft(model, speculative, 5).logits);
+}
+
+// Memory of blocks that states share.
+class BlockPool {
+ public:
+  BlockPool(const StateLayout& layout, size_t blocks) : bytes_(layout.block_bytes) {
+    for (size_t i = 0; i < blocks; ++i) memory_.push_back(std::make_unique<std::byte[]>(bytes_));
+  }
+
+  // Blocks first, first + 1, ...: `shared` of them those of a sequence before, then new ones.
+  std::vector<std::byte*> Table(size_t shared, size_t own) {
+    std::vector<std::byte*> table;
+    for (size_t i = 0; i < shared; ++i) table.push_back(memory_[i].get());
+    for (size_t i = 0; i < own; ++i) table.push_back(memory_.at(next_++).get());
+    return table;
+  }
+
+  std::vector<std::byte> Copy(size_t blocks) const {
+    std::vector<std::byte> bytes;
+    for (size_t i = 0; i < blocks; ++i) {
+      bytes.insert(bytes.end(), memory_[i].get(), memory_[i].get() + bytes_);
+    }
+    return bytes;
+  }
+
+ private:
+  int64_t bytes_;
+  std::vector<std::unique_ptr<std::byte[]>> memory_;
+  size_t next_ = 0;
+};
+
+// A prompt whose beginning another sequence has computed gives the bits of a cold run, and shared
+// blocks are not written.
+TEST_P(Invariance, ResumedPromptsEqualColdOnes) {
+  for (const PrefillMode mode : {PrefillMode::kExact, PrefillMode::kFull}) {
+    Tiny tiny = Load(mode);
+    Model& model = *tiny.model;
+    for (const int64_t length : {129, 130, 200, 257, 383}) {
+      const auto prompt = RandomTokens(model, length, 60);
+      const auto finish = [&](SequenceState* state, std::span<const int32_t> rest, int64_t chunk) {
+        auto bits = Prefill(model, state, {rest.begin(), rest.end()}, {chunk}, LogitRows::kLast);
+        bits.erase(bits.begin(), bits.end() - model.config().vocab);  // full: one per chunk
+        Append(&bits, Decode(model, state, RandomTokens(model, 4, 61)));
+        Append(&bits, Draft(model, *state, 9).logits);
+        return bits;
+      };
+      BlockPool pool(model.layout(), 40);
+      SequenceState cold(model.layout());
+      cold.UseBlocks(pool.Table(0, 4));
+      const auto expected = finish(&cold, prompt, length);
+      for (int64_t blocks = 1; blocks * kBlockTokens < length; ++blocks) {
+        const int64_t stored = blocks * kBlockTokens;
+        const int64_t from = model.ReplayFrom(stored, length);
+        const auto before = pool.Copy(blocks);
+        for (const int64_t chunk : {length, int64_t{37}}) {
+          SequenceState warm =
+              ResumeSequence(model.layout(), {prompt.data(), static_cast<size_t>(stored)},
+                             pool.Table(blocks, 4 - blocks), from);
+          const auto bits = finish(&warm, std::span(prompt).subspan(from), chunk);
+          EXPECT_EQ(expected, bits) << length << " tokens, " << stored << " stored, from " << from
+                                    << ", chunks of " << chunk;
+        }
+        EXPECT_EQ(before, pool.Copy(blocks)) << "a shared block was written";
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, Invariance, ::testing::ValuesIn(Variants()), [](const auto& info) {

@@ -164,6 +164,20 @@ Status CheckInput(const ModelConfig& c, const SequenceInput& in) {
 
 }  // namespace
 
+int64_t Model::ReplayFrom(int64_t stored, int64_t prompt_end) const {
+  const ModelConfig& c = parts_->config;
+  const int64_t reach = c.window - 1;  // positions that a row sees beside its own
+  const int64_t decoder_layers = c.layers - c.decoder_begin();
+  // First row that must be right at the entrance of the decoder half.
+  int64_t decoder_from = prompt_end - (c.window + (decoder_layers - 1) * reach);
+  if (parts_->prefill.mode == PrefillMode::kFull) decoder_from = stored - decoder_layers * reach;
+  if (parts_->prefill.mode == PrefillMode::kCompact) {
+    decoder_from = prompt_end - parts_->prefill.keep_tokens;
+  }
+  const int64_t right_from = std::min(stored, decoder_from);
+  return std::max<int64_t>(0, right_from - c.decoder_begin() * reach);
+}
+
 Status Model::Forward(std::span<const SequenceInput> inputs, const ForwardProbe* probe,
                       ForwardResult* result) {
   std::set<const SequenceState*> states;

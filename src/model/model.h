@@ -111,6 +111,11 @@ class Model {
   const StateLayout& layout() const;
   const ModelWeights& weights() const;
 
+  // Where a sequence must be replayed from so that windows and logits are those of a cold run, when
+  // global KV of its first `stored` tokens is there and its prompt ends at `prompt_end` > stored:
+  // rows lose one window less one of context per layer they have passed since. ResumeSequence.
+  int64_t ReplayFrom(int64_t stored, int64_t prompt_end) const;
+
   // One pass over all inputs. InvalidArgument (nothing changed): token out of range, sequence over
   // the context, a state given twice, decode while a prompt is unfinished, no tokens.
   // `probe` may be null.

@@ -63,10 +63,17 @@ Status SequenceState::Truncate(int64_t length) {
 
 void SequenceState::ReserveBlocks(int64_t length) {
   const auto needed = static_cast<size_t>((length + kBlockTokens - 1) / kBlockTokens);
-  while (block_memory_.size() < needed) {
+  KURUMA_CHECK(owns_blocks_ || needed <= block_table_.size());
+  while (owns_blocks_ && block_memory_.size() < needed) {
     block_memory_.push_back(std::make_unique<std::byte[]>(layout_->block_bytes));
     block_table_.push_back(block_memory_.back().get());
   }
+}
+
+void SequenceState::UseBlocks(std::span<std::byte* const> blocks) {
+  owns_blocks_ = false;
+  block_memory_.clear();
+  block_table_.assign(blocks.begin(), blocks.end());
 }
 
 const std::byte* SequenceState::WindowRow(int64_t ring, int64_t position) const {
@@ -82,6 +89,19 @@ float* SequenceState::TailRow(size_t source, int64_t position) {
   const int64_t slot =
       static_cast<int64_t>(source) * layout_->tail_slots + position % layout_->tail_slots;
   return tails_.data() + slot * layout_->tail_row_floats;
+}
+
+SequenceState ResumeSequence(const StateLayout& layout, std::span<const int32_t> tokens,
+                             std::span<std::byte* const> blocks, int64_t replay_from) {
+  const auto stored = static_cast<int64_t>(tokens.size());
+  KURUMA_CHECK(stored % kBlockTokens == 0 && replay_from >= 0 && replay_from <= stored);
+  SequenceState state(layout);
+  state.UseBlocks(blocks);
+  const auto before = tokens.first(replay_from);
+  state.tokens.assign(before.begin(), before.end());
+  state.stored = stored;
+  state.window_floor = state.decoder_floor = state.truncate_floor = replay_from;
+  return state;
 }
 
 }  // namespace kuruma::model

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/formats.h"
@@ -62,29 +63,44 @@ class SequenceState {
   // InvalidArgument names both numbers otherwise.
   Status Truncate(int64_t length);
 
-  // Makes room in the block table for `length` tokens.
+  // Makes room in the block table for `length` tokens: blocks of its own, unless UseBlocks gave it
+  // others, which then must be enough.
   void ReserveBlocks(int64_t length);
+
+  // From now on block i is `blocks[i]`, StateLayout::block_bytes of memory that outlive the state.
+  // Blocks that other sequences share hold tokens before `stored` only. Replaces the whole table;
+  // what it held so far must be in the new one.
+  void UseBlocks(std::span<std::byte* const> blocks);
 
   // Stored row of `position` in ring `ring` (a backbone layer, or layers + draft stage).
   const std::byte* WindowRow(int64_t ring, int64_t position) const;
   std::byte* MutableWindowRow(int64_t ring, int64_t position);
   // Compressor input of `position` at source number `source`: kv [head_dim], gate [head_dim].
   float* TailRow(size_t source, int64_t position);
-  const std::byte* const* blocks() const { return block_table_.data(); }
-  std::byte* MutableBlock(int64_t block) { return block_memory_[block].get(); }
+  std::byte* const* blocks() const { return block_table_.data(); }
 
   std::vector<int32_t> tokens;
+  int64_t stored = 0;          // global KV before this position is in the blocks and never written
+  int64_t window_floor = 0;    // encoder windows never see rows before this position
   int64_t decoder_floor = 0;   // decoder windows never see rows before this position
   int64_t truncate_floor = 0;  // rollback limit: end of the last prompt with skipped rows
   Carry carry;
 
  private:
   const StateLayout* layout_;
+  bool owns_blocks_ = true;
   std::vector<std::unique_ptr<std::byte[]>> block_memory_;
-  std::vector<const std::byte*> block_table_;
+  std::vector<std::byte*> block_table_;
   std::vector<std::byte> windows_;
   std::vector<float> tails_;
 };
+
+// A sequence that begins with `tokens`, all of which have their global KV in `blocks` (a multiple
+// of kBlockTokens; see UseBlocks), and goes on from position `replay_from` (Model::ReplayFrom):
+// feeding the tokens from there on rebuilds the windows without writing global KV again. Rows
+// before tokens.size() have no meaning of their own.
+SequenceState ResumeSequence(const StateLayout& layout, std::span<const int32_t> tokens,
+                             std::span<std::byte* const> blocks, int64_t replay_from);
 
 }  // namespace kuruma::model
 

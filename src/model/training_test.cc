@@ -32,8 +32,8 @@ class Trained {
     options.ops = OrThrow(kernels::FindOps(kernels));
     options.pool = &pool_;
     options.token_classes = Integers("token_classes");
-    model_ = OrThrow(
-        Model::Load(std::string(KURUMA_SOURCE_DIR) + "/models/tiny", std::move(options)));
+    model_ =
+        OrThrow(Model::Load(std::string(KURUMA_SOURCE_DIR) + "/models/tiny", std::move(options)));
   }
 
   // Feeds every layer with what entered PyTorch's and compares what leaves it.
@@ -95,9 +95,9 @@ class Trained {
     EXPECT_EQ(static_cast<int64_t>(expected.size()), actual.rows * actual.cols) << layer << name;
     double worst = 0;
     for (int64_t r = 0; r < actual.rows; ++r) {
-      const Deviation d =
-          Compare(actual.row(r), expected.data() + r * actual.cols, actual.cols);
-      EXPECT_LE(d.relative_rms, kLayerTolerance) << "layer " << layer << " row " << r << " " << name;
+      const Deviation d = Compare(actual.row(r), expected.data() + r * actual.cols, actual.cols);
+      EXPECT_LE(d.relative_rms, kLayerTolerance)
+          << "layer " << layer << " row " << r << " " << name;
       worst = std::max(worst, d.relative_rms);
     }
     return worst;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/philox.h"
 
 namespace kuruma::scheduler {
 
@@ -86,20 +87,26 @@ Status Scheduler::Check(const SchedulerOptions& o) {
   return Status();
 }
 
-Status Scheduler::Admit(SequenceSpec spec) {
-  KURUMA_CHECK(!spec.prompt.empty() && spec.max_tokens >= 1);
-  const auto prompt = static_cast<int64_t>(spec.prompt.size());
-  const int64_t longest = prompt + spec.max_tokens;
-  if (longest > options_.context) {
+Status CheckFits(const SchedulerOptions& options, int64_t prompt_tokens, int64_t max_tokens) {
+  // Compared without adding, so that no huge number wraps around.
+  if (prompt_tokens > options.context || max_tokens > options.context - prompt_tokens) {
     return InvalidArgument(
-        fmt::format("the prompt has {} tokens and max_tokens is {}; the context is {}", prompt,
-                    spec.max_tokens, options_.context));
+        fmt::format("the prompt has {} tokens and max_tokens is {}; the context is {}",
+                    prompt_tokens, max_tokens, options.context));
   }
-  if (BlocksFor(longest) > options_.total_blocks) {
+  const int64_t blocks = BlocksFor(prompt_tokens + max_tokens);
+  if (blocks > options.total_blocks) {
     return InvalidArgument(fmt::format(
         "prompt and answer need {} tokens of cache; there are {} (a larger --kv-memory has more)",
-        BlocksFor(longest) * kBlockTokens, options_.total_blocks * kBlockTokens));
+        blocks * kBlockTokens, options.total_blocks * kBlockTokens));
   }
+  return Status();
+}
+
+Status Scheduler::Admit(SequenceSpec spec) {
+  KURUMA_CHECK(!spec.prompt.empty() && spec.max_tokens >= 1);
+  KURUMA_RETURN_IF_ERROR(
+      CheckFits(options_, static_cast<int64_t>(spec.prompt.size()), spec.max_tokens));
   if (static_cast<int64_t>(waiting_.size()) >= options_.max_queue) {
     return ResourceExhausted(fmt::format("the queue is full: {} sequences wait", waiting_.size()));
   }
@@ -134,6 +141,10 @@ void Scheduler::MakePlan(double now, Plan* plan, std::vector<Finished>* finished
   plan->steps.clear();
   plan->preempted.clear();
   EndThoseDue(now, finished);
+  if (options_.chaos_seed != 0 && running_.size() > 1 && Chaos(1) % 8 == 0) {
+    Sequence* s = running_[1 + Chaos(2) % (running_.size() - 1)];
+    if (s->active()) Preempt(s, plan);
+  }
   prompts_.clear();
   for (Sequence* s : running_) {
     if (s->reads()) prompts_.push_back(s);
@@ -192,7 +203,8 @@ void Scheduler::PlanDecodes(int64_t most, Plan* plan) {
 }
 
 int64_t Scheduler::PromptBudget(const Plan& plan, bool starving) const {
-  const int64_t rest = options_.max_step_tokens - plan.rows();
+  int64_t rest = options_.max_step_tokens - plan.rows();
+  if (options_.chaos_seed != 0 && rest > 1) rest = 1 + Chaos(0) % rest;
   if (options_.target_tpot_ms == 0 || plan.steps.empty() || prompts_.empty()) return rest;
   StepLoad load;
   for (const SequenceStep& step : plan.steps) {
@@ -300,6 +312,14 @@ void Scheduler::AddStep(Sequence* s, int64_t rows, Plan* plan) {
   s->draws_out += step.draws ? 1 : 0;
   s->last_plan = plans_;
   plan->steps.push_back(step);
+}
+
+// A random word for this plan.
+uint32_t Scheduler::Chaos(uint32_t what) const {
+  const auto plan = static_cast<uint64_t>(plans_);
+  return Philox4x32({what, static_cast<uint32_t>(plan), static_cast<uint32_t>(plan >> 32), 0},
+                    {static_cast<uint32_t>(options_.chaos_seed),
+                     static_cast<uint32_t>(options_.chaos_seed >> 32)})[0];
 }
 
 // Nothing runs and nothing could be planned: prompts hold each other's blocks. The last one gives
@@ -424,8 +444,9 @@ void Scheduler::Settle(Sequence* s) {
   }
 }
 
-std::span<const BlockId> Scheduler::Blocks(SequenceId id) const {
-  return sequences_.at(static_cast<uint64_t>(id))->lease.blocks();
+Scheduler::Holding Scheduler::Of(SequenceId id) const {
+  const Sequence& s = *sequences_.at(static_cast<uint64_t>(id));
+  return {s.lease.blocks(), s.tokens};
 }
 
 SchedulerCounts Scheduler::counts() const {

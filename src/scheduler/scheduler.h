@@ -34,6 +34,7 @@ struct SchedulerOptions {
   int64_t starvation_plans = 8;   // a prompt that waits gets rows at least this often
   double target_tpot_ms = 0;      // longest step while sequences decode; 0: no bound
   bool prefix_cache = true;
+  uint64_t chaos_seed = 0;  // for tests: random chunks and preemptions; 0: none
 };
 
 // A sequence to run.
@@ -46,6 +47,10 @@ struct SequenceSpec {
   std::optional<double> deadline;   // seconds, on the caller's clock
   std::optional<SequenceId> after;  // waits until that one has read its (equal) prompt
 };
+
+// InvalidArgument, with both numbers, for what can never run: prompt and answer exceed the context
+// or all blocks.
+Status CheckFits(const SchedulerOptions& options, int64_t prompt_tokens, int64_t max_tokens);
 
 // What a commit changed.
 struct Committed {
@@ -81,9 +86,8 @@ class Scheduler {
   // InvalidArgument names the first option out of range and what it may be.
   static Status Check(const SchedulerOptions& options);
 
-  // Queues a sequence; the next plan looks at it. InvalidArgument, with both numbers, for what can
-  // never run: prompt and answer exceed the context or all blocks. ResourceExhausted: the queue is
-  // full.
+  // Queues a sequence; the next plan looks at it. Errors of CheckFits; ResourceExhausted: the queue
+  // is full.
   Status Admit(SequenceSpec spec);
 
   // Ends a sequence within one step; unknown or ended ones are ignored.
@@ -97,8 +101,12 @@ class Scheduler {
   // What became of the oldest plan that is out, and how long it took. `*committed` is replaced.
   void Commit(std::span<const StepResult> results, double ms, Committed* committed);
 
-  // Blocks of a running sequence, by position / 128.
-  std::span<const BlockId> Blocks(SequenceId id) const;
+  // What a sequence has: blocks by position / 128 while it runs, and its committed tokens.
+  struct Holding {
+    std::span<const BlockId> blocks;
+    std::span<const int32_t> tokens;
+  };
+  Holding Of(SequenceId id) const;
 
   SchedulerCounts counts() const;
 
@@ -121,6 +129,7 @@ class Scheduler {
   Sequence* Victim(const Sequence* wanting) const;
   void AddStep(Sequence* s, int64_t rows, Plan* plan);
   void Unstick(Plan* plan);
+  uint32_t Chaos(uint32_t what) const;
   void Preempt(Sequence* s, Plan* plan);
   void Requeue(Sequence* s);
   void Accept(const SequenceStep& step, const StepResult& result, Sequence* s,

@@ -20,14 +20,28 @@ size_t SourceIndex(const Context& ctx, int layer) {
   return std::find(sources.begin(), sources.end(), layer) - sources.begin();
 }
 
-// Groups whose last token is among these rows.
+// Groups whose last token is among these rows, but for those that are stored already.
 std::vector<Entry> FinishedEntries(const Batch& batch, int ratio) {
   std::vector<Entry> entries;
   for (const Segment& s : batch.segments) {
     const int64_t end = (s.first_position + s.rows) / ratio;
-    for (int64_t j = s.first_position / ratio; j < end; ++j) entries.push_back({&s, j});
+    const int64_t begin = std::max(s.first_position, s.state->stored) / ratio;
+    for (int64_t j = begin; j < end; ++j) entries.push_back({&s, j});
   }
   return entries;
+}
+
+// Rows of `u` that entries of ratio 1 come from: all of them, unless some are stored already.
+ConstRows RowsOf(const Context& ctx, const Batch& batch, ConstRows u,
+                 const std::vector<Entry>& entries) {
+  const auto count = static_cast<int64_t>(entries.size());
+  if (count == batch.rows()) return u;
+  const Rows rows = ctx.workspace.Take(count, u.cols);
+  for (int64_t e = 0; e < count; ++e) {
+    const Segment& s = *entries[e].segment;
+    std::copy_n(u.row(s.begin + entries[e].number - s.first_position), u.cols, rows.row(e));
+  }
+  return rows;
 }
 
 // Compressor inputs of ratio > 1: products without rounding, pooled per group; unfinished groups
@@ -76,7 +90,7 @@ void RotateAndStore(const Context& ctx, const std::vector<Entry>& entries, int r
   ctx.pool.ParallelFor(rows.rows, 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t e = begin; e < end; ++e) {
       const int64_t number = entries[e].number;
-      std::byte* block = entries[e].segment->state->MutableBlock(number / place.rows_per_block);
+      std::byte* block = entries[e].segment->state->blocks()[number / place.rows_per_block];
       kernels::StoreRow(place.format, ctx.numerics.fp4_division,
                         {rows.row(e), static_cast<size_t>(rows.cols)},
                         block + place.offset + number % place.rows_per_block * place.row_bytes);
@@ -97,7 +111,7 @@ void Compress(const Context& ctx, int layer, const Batch& batch, ConstRows u) {
     latent = PoolGroups(ctx, layer, batch, u, entries);
   } else {
     latent = ctx.workspace.Take(count, ctx.config.head_dim);
-    ctx.MatMul({ctx.Linear(u, w.wkv, latent)});
+    if (count > 0) ctx.MatMul({ctx.Linear(RowsOf(ctx, batch, u, entries), w.wkv, latent)});
   }
   if (count == 0) return;
   ctx.Norm(latent, w.norm);

@@ -91,7 +91,7 @@ WindowLists Pass::Windows(int layer, const WindowChunk& chunk, const Batch& batc
     for (int64_t r = s.begin; r < s.begin + s.rows; ++r) {
       const int64_t p = batch.positions[r];
       const int64_t begin = decoder ? DecoderWindowBegin(s.input, p)
-                                    : std::max<int64_t>(0, p - ctx_.config.window + 1);
+                                    : std::max(s.state->window_floor, p - ctx_.config.window + 1);
       for (int64_t q = begin; q <= p; ++q) {
         lists[r].push_back(q >= made.first_position
                                ? chunk.row(made.begin + q - made.first_position)

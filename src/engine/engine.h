@@ -1,0 +1,112 @@
+// The engine: many requests share steps of one model. This is the interface to embed it by.
+//
+// Results never depend on what else runs, on the order of arrival, chunking, preemption, the cache
+// or asynchrony: each request gets the tokens it would get alone.
+#ifndef KURUMA_ENGINE_ENGINE_H_
+#define KURUMA_ENGINE_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "engine/sampler.h"
+#include "model/model.h"
+#include "scheduler/plan.h"
+
+namespace kuruma::engine {
+
+struct EngineOptions {
+  int64_t max_sequences = 32;           // running at once
+  int64_t max_step_tokens = 512;        // rows of a step
+  int64_t max_queue = 1024;             // waiting sequences
+  int64_t kv_bytes = int64_t{1} << 30;  // memory of the block cache
+  double target_tpot_ms = 0;            // longest step while sequences decode; 0: no bound
+  bool synchronous = false;             // plan a step only when the one before is done
+  bool prefix_cache = true;             // find and keep global KV of equal beginnings
+  bool bounded_replay = false;  // approximate after a hit: one window instead of all that matters
+  uint64_t chaos_seed = 0;      // for tests: random chunks and preemptions; 0: none
+};
+
+struct Request {
+  std::vector<int32_t> prompt;      // not empty, ids of the vocabulary
+  SamplingParams sampling;          // sample k of n draws from stream `sampling.stream` + k
+  int64_t max_tokens = 256;         // >= 1, per sample
+  int n = 1;                        // samples, which share the prompt's blocks
+  int priority = 0;                 // higher ones go first
+  std::optional<double> timeout_s;  // from submission; then it ends with what there is
+  std::string tenant;               // requests of different tenants never share blocks
+  // Called for every token on the engine's thread: true ends the sample (end tokens, stop strings).
+  // Tokens beyond are never delivered. Empty: only max_tokens ends it.
+  std::function<bool(int sample, int32_t token)> stops;
+  bool digests = false;  // Event::digest at the end
+};
+
+struct Event {
+  enum class Kind { kToken, kFinished };
+  Kind kind = Kind::kToken;
+  RequestId request = {};
+  int sample = 0;
+  SampledToken token;  // kToken
+  // kFinished, once per sample:
+  scheduler::FinishReason reason = scheduler::FinishReason::kStop;
+  Status error;               // reason kFailed: why
+  int64_t cached_tokens = 0;  // of the prompt, found in the cache at first
+  int64_t preemptions = 0;
+  std::string digest;  // SHA-256 in hex of the logits that all tokens were drawn from
+};
+
+// Receives events on the engine's thread; must not block it nor call the engine, except Cancel.
+using Sink = std::function<void(const Event& event)>;
+
+struct EngineCounts {
+  int64_t waiting = 0;
+  int64_t running = 0;
+  int64_t steps = 0;
+  int64_t rows = 0;  // of all steps, replayed ones not counted
+  int64_t tokens = 0;
+  int64_t preemptions = 0;
+  int64_t block_hits = 0;
+  int64_t block_lookups = 0;
+  int64_t evictions = 0;
+  double plan_ms = 0;  // in planning and committing
+  double run_ms = 0;   // in steps
+  double idle_ms = 0;  // the model waited for a plan although there were sequences to run
+};
+
+// Thread safe.
+class Engine {
+ public:
+  // Starts the threads. The model must outlive the engine and is its own from now on.
+  // InvalidArgument: an option out of range; ResourceExhausted: no memory for the cache.
+  static Result<std::unique_ptr<Engine>> Create(model::Model* model, const EngineOptions& options);
+
+  // Ends all requests (kCancelled) and joins the threads.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Queues a request; each of its samples gets its events in order and kFinished once, unless this
+  // fails. InvalidArgument: parameters out of range, or more than context or cache can hold, with
+  // both numbers; ResourceExhausted: the queue is full.
+  Result<RequestId> Submit(Request request, Sink sink);
+
+  // The request ends within one step. Unknown and ended ones are ignored.
+  void Cancel(RequestId id);
+
+  EngineCounts counts() const;
+
+ private:
+  class Loop;
+  explicit Engine(std::unique_ptr<Loop> loop);
+
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace kuruma::engine
+
+#endif  // KURUMA_ENGINE_ENGINE_H_
