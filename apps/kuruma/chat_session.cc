@@ -17,13 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string Trim(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin));
-}
-
 text::Message MakeMessage(text::Role role, std::string content) {
   text::Message message;
   message.role = role;
@@ -135,14 +128,14 @@ Status ChatSession::LoadTools(const std::string& path) {
 }
 
 Result<std::string> ChatSession::Command(std::string_view line) {
-  const std::string text = Trim(line);
+  const std::string text(Strip(line));
   const size_t space = std::min(text.find_first_of(" \t"), text.size());
   const std::string name = text.substr(0, space);
   for (const CommandEntry& command : Commands()) {
     if (name != command.name && !(name == "/exit" && command.run == &ChatSession::RunQuit)) {
       continue;
     }
-    const std::string argument = Trim(text.substr(space));
+    const std::string argument(Strip(std::string_view(text).substr(space)));
     if (*command.argument == '\0' && !argument.empty()) {
       return InvalidArgument(fmt::format("{} takes no argument", name));
     }
@@ -152,7 +145,7 @@ Result<std::string> ChatSession::Command(std::string_view line) {
 }
 
 bool ChatSession::AddLine(const std::string& line) {
-  if (Trim(line).empty()) {
+  if (Strip(line).empty()) {
     results_missing_ = 0;
     return false;
   }

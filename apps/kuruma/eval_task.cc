@@ -7,18 +7,12 @@
 #include <utility>
 
 #include "api/chat.h"
+#include "inputs.h"
 
 namespace kuruma {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string_view Strip(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
-}
 
 bool ContainsAll(const Json& wanted, const std::string& content) {
   const auto holds = [&](const Json& text) {

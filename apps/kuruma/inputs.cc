@@ -26,6 +26,13 @@ Result<std::string> ReadInput(const std::string& path) {
   return text.str();
 }
 
+std::string_view Strip(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
 Result<std::vector<int32_t>> ParseTokens(const nlohmann::json& list, int64_t vocab,
                                          const std::string& name) {
   if (!list.is_array()) return InvalidArgument(name + " must be a list of token ids");

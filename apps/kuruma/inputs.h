@@ -16,6 +16,9 @@ namespace kuruma {
 // Content of a file, or of stdin when `path` is "-". NotFound / DataLoss name the file.
 Result<std::string> ReadInput(const std::string& path);
 
+// `text` without white space (space, tab, CR, LF) at both ends.
+std::string_view Strip(std::string_view text);
+
 // A JSON list of token ids, each in [0, vocab). `name` is what messages call it. InvalidArgument.
 Result<std::vector<int32_t>> ParseTokens(const nlohmann::json& list, int64_t vocab,
                                          const std::string& name);

@@ -43,7 +43,7 @@ CHATS = {
     "tool result": {"messages": [user("How is the weather in Oslo now?"),
                                  assistant("", tool_calls=[CALL]),
                                  {"role": "tool", "tool_call_id": "call_1",
-                                  "content": "snow, -3 degrees"}], "tools": TOOLS},
+                                  "content": "{\"degrees\": -3, \"sky\": \"cloudy\"}"}], "tools": TOOLS},
     "japanese": {"messages": [user("こんにちは")]},
 }
 
