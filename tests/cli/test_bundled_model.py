@@ -12,9 +12,17 @@ HELLO = '{"messages":[{"role":"user","content":"Hello"}],"thinking":false}'
 
 
 def test_accuracy_is_the_published_one():
-    """Greedy answers are deterministic: the whole result is equal, failures included."""
+    """Greedy answers are deterministic: the whole result is equal, failures included. Kernels for
+    other processors sum in another order, which changes an answer here and there."""
     result = json.loads(ok("eval", "--tasks", TINY / "eval.jsonl", "--drafts", "--json"))
-    assert result == json.loads((TINY / "result.json").read_text(encoding="utf-8"))
+    published = json.loads((TINY / "result.json").read_text(encoding="utf-8"))
+    with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
+        has_avx2 = re.search(r"^flags\s*:.*\bavx2\b.*\bf16c\b|^flags\s*:.*\bf16c\b.*\bavx2\b",
+                             cpuinfo.read(), re.MULTILINE)
+    if has_avx2:
+        assert result == published
+    for family, numbers in published["families"].items():
+        assert abs(result["families"][family]["passed"] - numbers["passed"]) <= 3, family
 
 
 def test_transcripts():
