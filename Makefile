@@ -15,10 +15,10 @@ CXX_FILES = find src apps tests tools bench -name '*.cc' -o -name '*.h'
 # ThreadSanitizer of GCC 12 dislikes kernels with much address-space randomisation.
 NO_ASLR := $(shell setarch "$$(uname -m)" -R true 2>/dev/null && echo setarch "$$(uname -m)" -R)
 
-.PHONY: help run test build programs data venv bench format structure check asan tsan clean
+.PHONY: help run test train-test build programs data venv bench format structure check asan tsan clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 run: programs  ## build, ask the bundled model (PROMPT="...") and stay in the chat; from a pipe: a demonstration
 	@if [ -t 0 ] && [ -t 1 ]; then exec $(KURUMA) chat --prompt "$$PROMPT"; fi
@@ -52,6 +52,11 @@ venv:
 	  $(PYTHON) -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	  cp tests/requirements.txt $(VENV)/requirements.txt
 	fi
+
+train-test: programs  ## tests of tools/train_tiny (downloads PyTorch once; not part of test)
+	@source tools/train_tiny/environment.sh
+	train_environment "$$PWD"
+	cd tools && KURUMA=$$PWD/../$(KURUMA) ../build/train-venv/bin/python -m pytest -q train_tiny/tests
 
 bench:  ## measure this machine; results go to bench/results/
 	@bench/measure.sh

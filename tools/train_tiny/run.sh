@@ -5,15 +5,8 @@
 # Arguments replace the defaults below; `--help` lists them.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-venv=$root/build/train-venv
-requirements=$root/tools/train_tiny/requirements.txt
-if ! cmp -s "$requirements" "$venv/requirements.txt"; then
-  echo "making $venv from $requirements"
-  rm -rf "$venv"
-  "${PYTHON:-python3}" -m venv "$venv"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
-  cp "$requirements" "$venv/requirements.txt"
-fi
+source "$root/tools/train_tiny/environment.sh"
+train_environment "$root"
 arguments=("$@")
 given() { printf "%s\n" "${arguments[@]:-}" | grep -q -E -e "^$1(=|$)"; }
 given --minutes || given --steps || arguments+=(--minutes 150)
@@ -21,4 +14,4 @@ given --out || arguments+=(--out "$root/build/train_tiny")
 if ! given --kuruma && [[ -x $root/build/release/kuruma ]]; then
   arguments+=(--kuruma "$root/build/release/kuruma")
 fi
-PYTHONPATH=$root/tools exec "$venv/bin/python" -m train_tiny run "${arguments[@]}"
+PYTHONPATH=$root/tools exec "$root/build/train-venv/bin/python" -m train_tiny run "${arguments[@]}"
