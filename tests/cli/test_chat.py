@@ -204,6 +204,7 @@ def test_terminal_editing_and_history(tmp_path):
     chat.wait("> ")
     chat.send("\x1b[A\r")  # arrow up: the line before
     assert "How can I help you?" in chat.wait(r"seed \d+\]")
+    chat.wait("> ")
     chat.send("日本語\r")
     chat.wait(r"seed \d+\]")
     chat.wait("> ")
@@ -218,7 +219,8 @@ def test_terminal_editing_and_history(tmp_path):
     again = Terminal(tmp_path)
     again.wait("> ")
     again.send("\x1b[A\x1b[A\x1b[A\r")
-    again.wait("How can I help you|seed")
+    again.wait(r"seed \d+\]")
+    again.wait("> ")
     again.send("/quit\r")
     assert again.close() == 0
 
@@ -228,6 +230,7 @@ def test_terminal_colours(tmp_path):
         chat = Terminal(tmp_path, "--think", "high", "--prompt", "Hello", **environment)
         used = chat.wait(r"seed \d+\]")
         assert ("\x1b[2m" in used) == dim
+        chat.wait("> ")
         chat.send("\x04")
         assert chat.close() == 0
 
@@ -245,6 +248,7 @@ def test_terminal_interrupts(tmp_path):
     chat.wait("> ")
     chat.send("/seed 3\r")
     chat.wait("Seed: 3")
+    chat.wait("> ")
     chat.send("\x04")
     assert chat.close() == 0
 
