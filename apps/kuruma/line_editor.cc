@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -71,7 +72,9 @@ struct LineEditor::Terminal {
     el_set(edit, EL_SIGNAL, 1);
     el_set(edit, EL_HIST, ::history, history);
     el_set(edit, EL_PROMPT_ESC, &Prompt, '\1');
-    // Ctrl-C is a key like others while a line is edited.
+    // Ctrl-C is a key like others while a line is edited; one that comes a moment before the editor
+    // has taken the terminal over must not end the program.
+    std::signal(SIGINT, [](int) {});
     el_set(edit, EL_SETTY, "-d", "-isig", nullptr);
     el_set(edit, EL_ADDFN, "kuruma-interrupt", "Give up this line", &OnInterrupt);
     el_set(edit, EL_BIND, "^C", "kuruma-interrupt", nullptr);

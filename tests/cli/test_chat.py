@@ -178,13 +178,10 @@ class Terminal:
         return used
 
     def leave(self):
-        """The exit status after Ctrl-D. The editor shows its prompt a moment before it takes the
-        terminal over; a Ctrl-D in that moment is lost, so it is typed again."""
-        for _ in range(10):
-            self.send("\x04")
-            if (status := self.close(2)) is not None:
-                return status
-        return self.kill()
+        """The exit status after /quit."""
+        self.send("/quit\r")
+        status = self.close()
+        return self.kill() if status is None else status
 
     def close(self, seconds=20):
         """The exit status of the program when it has ended by itself; None: it has not."""
@@ -248,6 +245,7 @@ def test_terminal_colours(tmp_path):
 def test_terminal_interrupts(tmp_path):
     chat = Terminal(tmp_path, *endless())
     chat.wait("> ")
+    time.sleep(0.5)  # the editor shows its prompt a moment before it takes the terminal over
     chat.send("half a line\x03")
     chat.wait(r"\^C")
     chat.wait("> ")
