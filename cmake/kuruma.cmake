@@ -7,13 +7,13 @@ function(kuruma_module name)
   target_link_libraries(kuruma_${name} PUBLIC ${ARG_DEPS})
 endfunction()
 
-# kuruma_test(NAME SOURCES a_test.cc ... DEPS target ... [LABELS label ...])
+# kuruma_test(NAME SOURCES a_test.cc ... DEPS target ... [LABELS label ...] [SANITIZED_FILTER filter])
 # One gtest program, one ctest entry. Tests find data through KURUMA_SOURCE_DIR and KURUMA_BINARY_DIR.
 # Label "fast" marks what runs under AddressSanitizer and UBSan in CI, "threads" under
-# ThreadSanitizer. Target kuruma_tests builds every test, kuruma_tests_<label> those with that label.
+# ThreadSanitizer; there SANITIZED_FILTER is the --gtest_filter, for what takes minutes. Target kuruma_tests builds every test, kuruma_tests_<label> those with that label.
 add_custom_target(kuruma_tests)
 function(kuruma_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;SANITIZED_FILTER" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
   endif()
@@ -21,7 +21,11 @@ function(kuruma_test name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE KURUMA_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                              KURUMA_BINARY_DIR="${PROJECT_BINARY_DIR}")
-  add_test(NAME ${name} COMMAND ${name})
+  set(arguments "")
+  if(KURUMA_SANITIZE AND ARG_SANITIZED_FILTER)
+    set(arguments "--gtest_filter=${ARG_SANITIZED_FILTER}")
+  endif()
+  add_test(NAME ${name} COMMAND ${name} ${arguments})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
   add_dependencies(kuruma_tests ${name})
   foreach(label ${ARG_LABELS})

@@ -8,17 +8,6 @@
 
 namespace kuruma {
 
-engine::SamplingParams DefaultSampling(const SamplingDefaults& defaults) {
-  engine::SamplingParams s;
-  s.temperature = defaults.temperature;
-  s.top_p = defaults.top_p;
-  s.top_k = defaults.top_k;
-  s.min_p = defaults.min_p;
-  s.repetition_penalty = defaults.repetition_penalty;
-  s.seed = DrawSeed();
-  return s;
-}
-
 Answerer::Answerer(const LoadedModel& loaded) : loaded_(loaded), state_(loaded.model->layout()) {}
 
 Result<Answer> Answerer::Run(const text::Conversation& conversation, const AnswerOptions& options,

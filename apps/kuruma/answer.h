@@ -16,9 +16,6 @@
 
 namespace kuruma {
 
-// What the model's makers recommend, and a seed of its own.
-engine::SamplingParams DefaultSampling(const SamplingDefaults& defaults);
-
 struct AnswerOptions {
   engine::SamplingParams sampling;
   std::optional<int64_t> max_tokens;  // nothing: what the context leaves

@@ -153,11 +153,8 @@ bool ChatSession::AddLine(const std::string& line) {
     conversation_.messages.push_back(MakeMessage(text::Role::kUser, line));
     return true;
   }
-  const auto calls = std::find_if(conversation_.messages.rbegin(), conversation_.messages.rend(),
-                                  [](const text::Message& m) { return !m.tool_calls.empty(); });
-  const text::ToolCall& call = calls->tool_calls[calls->tool_calls.size() - results_missing_];
   text::Message result = MakeMessage(text::Role::kTool, line);
-  result.tool_call_id = call.id;
+  result.tool_call_id = AwaitedCall().id;
   conversation_.messages.push_back(std::move(result));
   return --results_missing_ == 0;
 }
@@ -182,12 +179,16 @@ void ChatSession::AddAnswer(const std::optional<text::ParsedAnswer>& answer) {
 
 ChatSession::View ChatSession::view() const {
   View view{conversation_, seed_, "", ended_};
-  if (results_missing_ > 0) {
-    const auto calls = std::find_if(conversation_.messages.rbegin(), conversation_.messages.rend(),
-                                    [](const text::Message& m) { return !m.tool_calls.empty(); });
-    view.waiting = calls->tool_calls[calls->tool_calls.size() - results_missing_].name;
-  }
+  if (results_missing_ > 0) view.waiting = AwaitedCall().name;
   return view;
+}
+
+// The first call of the last answer that has no result yet; there is one.
+const text::ToolCall& ChatSession::AwaitedCall() const {
+  const auto& messages = conversation_.messages;
+  const auto asks = std::find_if(messages.rbegin(), messages.rend(),
+                                 [](const text::Message& m) { return !m.tool_calls.empty(); });
+  return asks->tool_calls[asks->tool_calls.size() - results_missing_];
 }
 
 void ChatSession::Forget() {

@@ -64,6 +64,7 @@ class ChatSession {
   Result<std::string> RunSeed(const std::string& argument);
   Result<std::string> RunQuit(const std::string& argument);
   void Forget();
+  const text::ToolCall& AwaitedCall() const;
 
   text::Conversation conversation_;
   std::string system_;

@@ -116,26 +116,26 @@ Result<std::vector<int32_t>> PromptFromMessages(const LoadedModel& loaded, Gener
 Result<Plan> MakePlan(const LoadedModel& loaded, GenerateFlags flags) {
   const model::ModelConfig& config = loaded.model->config();
   Plan plan;
+  engine::SamplingParams& s = plan.input.sampling;
+  s = DefaultSampling(loaded.sampling);
   if (flags.prompt) {
     KURUMA_ASSIGN_OR_RETURN(plan.input.prompt, EncodeText(*loaded.tokenizer, config.bos_token,
                                                           *flags.prompt, flags.raw_special));
   } else if (!flags.tokens_path.empty()) {
     KURUMA_ASSIGN_OR_RETURN(plan.input.prompt, PromptFromTokens(flags.tokens_path, config.vocab));
   } else {
-    KURUMA_ASSIGN_OR_RETURN(plan.input.prompt,
-                            PromptFromMessages(loaded, &flags, &plan.input.sampling));
+    KURUMA_ASSIGN_OR_RETURN(plan.input.prompt, PromptFromMessages(loaded, &flags, &s));
   }
-  engine::SamplingParams& s = plan.input.sampling;
-  s.temperature = flags.temperature.value_or(loaded.sampling.temperature);
-  s.top_p = flags.top_p.value_or(loaded.sampling.top_p);
-  s.top_k = flags.top_k.value_or(loaded.sampling.top_k);
-  s.min_p = flags.min_p.value_or(loaded.sampling.min_p);
-  s.repetition_penalty = flags.repetition_penalty.value_or(loaded.sampling.repetition_penalty);
+  s.temperature = flags.temperature.value_or(s.temperature);
+  s.top_p = flags.top_p.value_or(s.top_p);
+  s.top_k = flags.top_k.value_or(s.top_k);
+  s.min_p = flags.min_p.value_or(s.min_p);
+  s.repetition_penalty = flags.repetition_penalty.value_or(s.repetition_penalty);
   s.presence_penalty = flags.presence_penalty.value_or(0);
   s.frequency_penalty = flags.frequency_penalty.value_or(0);
   s.top_logprobs = flags.top_logprobs.value_or(0);
   s.min_tokens = flags.min_tokens;
-  s.seed = flags.seed ? *flags.seed : DrawSeed();
+  s.seed = flags.seed.value_or(s.seed);
   for (const std::string& stop : flags.stops) {
     if (stop.empty()) return InvalidArgument("--stop: a stop string must not be empty");
   }
@@ -213,11 +213,14 @@ void AddSamplingFlags(CLI::App* command, GenerateFlags* f) {
                       "0: always the best token (default: the model's own)");
   command->add_option("--top-p", f->top_p,
                       "Smallest set of tokens with this mass (default: the model's own)");
-  command->add_option("--top-k", f->top_k, "Only the K best tokens (default: 0, all)");
-  command->add_option("--min-p", f->min_p,
-                      "Only tokens at least this probable relative to the best (default: 0)");
-  command->add_option("--repetition-penalty", f->repetition_penalty,
-                      "Above 1: tokens of prompt and answer become less likely (default: 1)");
+  command->add_option("--top-k", f->top_k,
+                      "Only the K best tokens (default: 0, all; or the model's own)");
+  command->add_option(
+      "--min-p", f->min_p,
+      "Only tokens at least this probable relative to the best (default: 0, or the model's own)");
+  command->add_option(
+      "--repetition-penalty", f->repetition_penalty,
+      "Above 1: tokens of prompt and answer become less likely (default: 1, or the model's own)");
   command->add_option("--presence-penalty", f->presence_penalty,
                       "Subtracted from logits of tokens the answer holds (default: 0)");
   command->add_option("--frequency-penalty", f->frequency_penalty,

@@ -124,9 +124,16 @@ Result<Generation> Generate(const LoadedModel& loaded, GenerationInput input,
   return out;
 }
 
-uint64_t DrawSeed() {
+engine::SamplingParams DefaultSampling(const SamplingDefaults& defaults) {
+  engine::SamplingParams s;
+  s.temperature = defaults.temperature;
+  s.top_p = defaults.top_p;
+  s.top_k = defaults.top_k;
+  s.min_p = defaults.min_p;
+  s.repetition_penalty = defaults.repetition_penalty;
   std::random_device device;
-  return (uint64_t{device()} << 32) | device();
+  s.seed = (uint64_t{device()} << 32) | device();
+  return s;
 }
 
 double PerSecond(double count, double ms) { return ms > 0 ? count * 1000 / ms : 0; }

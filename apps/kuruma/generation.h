@@ -49,8 +49,8 @@ using TokenSink = std::function<SinkVerdict(int32_t token, bool may_stop)>;
 Result<Generation> Generate(const LoadedModel& loaded, GenerationInput input,
                             model::SequenceState* state, const TokenSink& sink);
 
-// A seed from the operating system.
-uint64_t DrawSeed();
+// What the model's makers recommend, and a seed from the operating system.
+engine::SamplingParams DefaultSampling(const SamplingDefaults& defaults);
 
 // "[prompt 12 tokens, 900.0 tok/s; answer 7 tokens, 300.0 tok/s; stop; seed 4]"
 std::string Statistics(const GenerationInput& input, const Generation& generation);

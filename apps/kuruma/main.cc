@@ -46,7 +46,7 @@ int OurFault(std::string_view what) { return Fail("error", Internal(std::string(
 
 int Run(int argc, char** argv) {
   CLI::App app(
-      "Kuruma runs DeepSeek-V4.1-Flash: inspect a checkpoint, generate, score, measure.\n"
+      "Kuruma runs DeepSeek-V4.1-Flash: chat, inspect a checkpoint, generate, score, measure.\n"
       "Exit status: 0 success, 1 internal error or out of memory, 2 wrong flags, files or input.",
       "kuruma");
   app.set_version_flag("--version", std::string("kuruma ") + KURUMA_VERSION);

@@ -1,9 +1,6 @@
 #include "engine/engine.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -14,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "engine/device_thread.h"
 #include "engine/executor.h"
 #include "kv/block_cache.h"
@@ -34,35 +32,6 @@ double Seconds(Clock::time_point time) {
 double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
-
-class LogitDigest {
- public:
-  LogitDigest() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    KURUMA_CHECK(context_ != nullptr &&
-                 EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
-  }
-
-  void Add(const std::vector<float>& logits) {
-    KURUMA_CHECK(EVP_DigestUpdate(context_.get(), logits.data(), logits.size() * sizeof(float)) ==
-                 1);
-  }
-
-  // Once, last.
-  std::string Hex() {
-    std::array<unsigned char, 32> bytes;
-    KURUMA_CHECK(EVP_DigestFinal_ex(context_.get(), bytes.data(), nullptr) == 1);
-    constexpr char kDigits[] = "0123456789abcdef";
-    std::string hex;
-    for (const unsigned char byte : bytes) {
-      hex += kDigits[byte >> 4];
-      hex += kDigits[byte & 15];
-    }
-    return hex;
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
-};
 
 }  // namespace
 
@@ -121,7 +90,7 @@ class Engine::Loop {
     bool begun = false;
     int64_t cached_tokens = 0;
     int64_t preemptions = 0;
-    std::unique_ptr<LogitDigest> digest;
+    std::unique_ptr<Sha256> digest;  // of the logits drawn from, if wanted
     Status error;
   };
 
@@ -262,7 +231,7 @@ void Engine::Loop::Begin(const std::shared_ptr<Shared>& shared) {
     Sample sample;
     sample.shared = shared;
     sample.number = number;
-    if (request.digests) sample.digest = std::make_unique<LogitDigest>();
+    if (request.digests) sample.digest = std::make_unique<Sha256>();
     samples_[static_cast<uint64_t>(spec.id)] = std::move(sample);
     shared->sequences.push_back(spec.id);
     const Status admitted = scheduler_.Admit(std::move(spec));
@@ -363,7 +332,10 @@ void Engine::Loop::Deliver(const scheduler::Plan& plan, std::vector<SlotResult>&
   for (const scheduler::Committed::Token& token : committed.tokens) {
     while (plan.steps[at].sequence != token.sequence) ++at;
     Sample& sample = samples_.at(static_cast<uint64_t>(token.sequence));
-    if (sample.digest) sample.digest->Add(results[at].logits);
+    if (sample.digest) {
+      const std::vector<float>& logits = results[at].logits;
+      sample.digest->Add(logits.data(), logits.size() * sizeof(float));
+    }
     Event event;
     event.request = sample.shared->id;
     event.sample = sample.number;
@@ -391,7 +363,7 @@ void Engine::Loop::Finish(const scheduler::Finished& finished) {
   event.error = sample.error;
   event.cached_tokens = sample.cached_tokens;
   event.preemptions = sample.preemptions;
-  if (sample.digest) event.digest = sample.digest->Hex();
+  if (sample.digest) event.digest = Hex(sample.digest->Finish());
   if (--sample.shared->left == 0) requests_.erase(static_cast<uint64_t>(sample.shared->id));
   sample.shared->sink(event);
 }

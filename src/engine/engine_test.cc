@@ -17,14 +17,8 @@ namespace {
 using scheduler::FinishReason;
 using testing::LoadTiny;
 using testing::OrThrow;
+using testing::RandomTokens;
 using testing::Tiny;
-
-std::vector<int32_t> RandomTokens(const model::Model& model, int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<int32_t> tokens(static_cast<size_t>(count));
-  for (int32_t& t : tokens) t = static_cast<int32_t>(random() % model.config().vocab);
-  return tokens;
-}
 
 struct Answer {
   std::vector<int32_t> tokens;

@@ -1,8 +1,6 @@
 #include "kv/block_key.h"
 
-#include <openssl/evp.h>
-
-#include <memory>
+#include <array>
 
 #include "base/check.h"
 
@@ -11,47 +9,25 @@ namespace {
 
 constexpr uint64_t kFormatVersion = 1;  // of keys and of the bytes of a block
 
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    KURUMA_CHECK(context_ != nullptr &&
-                 EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
-  }
+// As eight bytes, little-endian.
+void AddNumber(uint64_t value, Sha256* hash) {
+  std::array<uint8_t, 8> bytes;
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(value >> (8 * i));
+  hash->Add(bytes.data(), bytes.size());
+}
 
-  void Add(const void* data, size_t size) {
-    KURUMA_CHECK(EVP_DigestUpdate(context_.get(), data, size) == 1);
-  }
-
-  // As eight bytes, little-endian.
-  void AddNumber(uint64_t value) {
-    std::array<uint8_t, 8> bytes;
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(value >> (8 * i));
-    Add(bytes.data(), bytes.size());
-  }
-
-  void AddText(std::string_view text) {
-    AddNumber(text.size());
-    Add(text.data(), text.size());
-  }
-
-  BlockKey Finish() {
-    BlockKey key;
-    unsigned size = 0;
-    KURUMA_CHECK(EVP_DigestFinal_ex(context_.get(), key.data(), &size) == 1 && size == key.size());
-    return key;
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
-};
+void AddText(std::string_view text, Sha256* hash) {
+  AddNumber(text.size(), hash);
+  hash->Add(text.data(), text.size());
+}
 
 }  // namespace
 
 BlockKey RootKey(std::string_view model_digest, std::string_view tenant_salt) {
   Sha256 hash;
-  hash.AddNumber(kFormatVersion);
-  hash.AddText(model_digest);
-  hash.AddText(tenant_salt);
+  AddNumber(kFormatVersion, &hash);
+  AddText(model_digest, &hash);
+  AddText(tenant_salt, &hash);
   return hash.Finish();
 }
 
@@ -67,7 +43,7 @@ BlockKey ChildKey(const BlockKey& parent, std::span<const int32_t> tokens,
   hash.Add(parent.data(), parent.size());
   hash.Add(words.data(), words.size());
   for (const ImageMark& image : images) {
-    hash.AddNumber(static_cast<uint64_t>(image.position));
+    AddNumber(static_cast<uint64_t>(image.position), &hash);
     hash.Add(image.digest.data(), image.digest.size());
   }
   return hash.Finish();
@@ -76,12 +52,17 @@ BlockKey ChildKey(const BlockKey& parent, std::span<const int32_t> tokens,
 std::vector<BlockKey> ChainKeys(const BlockKey& root, std::span<const int32_t> tokens) {
   std::vector<BlockKey> keys;
   keys.reserve(tokens.size() / kBlockTokens);
-  const BlockKey* parent = &root;
-  for (size_t begin = 0; begin + kBlockTokens <= tokens.size(); begin += kBlockTokens) {
-    keys.push_back(ChildKey(*parent, tokens.subspan(begin, kBlockTokens)));
-    parent = &keys.back();
-  }
+  ExtendChain(root, tokens, tokens.size() / kBlockTokens, &keys);
   return keys;
+}
+
+void ExtendChain(const BlockKey& root, std::span<const int32_t> tokens, size_t blocks,
+                 std::vector<BlockKey>* keys) {
+  while (keys->size() < blocks) {
+    const BlockKey& parent = keys->empty() ? root : keys->back();
+    const auto block = tokens.subspan(keys->size() * kBlockTokens, kBlockTokens);
+    keys->push_back(ChildKey(parent, block));
+  }
 }
 
 }  // namespace kuruma::kv

@@ -2,18 +2,19 @@
 #ifndef KURUMA_KV_BLOCK_KEY_H_
 #define KURUMA_KV_BLOCK_KEY_H_
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "base/sha256.h"
+
 namespace kuruma::kv {
 
 inline constexpr int64_t kBlockTokens = 128;
 
-using BlockKey = std::array<uint8_t, 32>;
+using BlockKey = Digest256;
 
 // A SHA-256 is as good a hash as it gets: its first bytes serve hash tables.
 struct BlockKeyHash {
@@ -41,6 +42,11 @@ BlockKey ChildKey(const BlockKey& parent, std::span<const int32_t> tokens,
 
 // Keys of all full blocks of `tokens`.
 std::vector<BlockKey> ChainKeys(const BlockKey& root, std::span<const int32_t> tokens);
+
+// Appends to `*keys`, the keys of the first blocks of `tokens`, until there are `blocks`; `tokens`
+// has that many full ones.
+void ExtendChain(const BlockKey& root, std::span<const int32_t> tokens, size_t blocks,
+                 std::vector<BlockKey>* keys);
 
 }  // namespace kuruma::kv
 

@@ -12,15 +12,9 @@ namespace kuruma::model {
 namespace {
 
 using testing::LoadTiny;
+using testing::RandomTokens;
 using testing::Tiny;
 using testing::TinyOptions;
-
-std::vector<int32_t> RandomTokens(const Model& model, int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<int32_t> tokens(count);
-  for (int32_t& t : tokens) t = static_cast<int32_t>(random() % model.config().vocab);
-  return tokens;
-}
 
 // Feeds a prompt in chunks of the given sizes (the last one repeats); returns the logits wanted of
 // every chunk, concatenated.

@@ -247,11 +247,7 @@ bool Scheduler::Begin(Sequence* s, int64_t budget) {
     if (!running_.empty()) return false;
   }
   const auto full = static_cast<size_t>(s->length() / kBlockTokens);
-  while (options_.prefix_cache && s->keys.size() < full) {
-    const std::span block =
-        std::span(s->tokens).subspan(s->keys.size() * kBlockTokens, kBlockTokens);
-    s->keys.push_back(kv::ChildKey(s->keys.empty() ? s->spec.root : s->keys.back(), block));
-  }
+  if (options_.prefix_cache) kv::ExtendChain(s->spec.root, s->tokens, full, &s->keys);
   kv::Lease lease = cache_->Match(s->keys, s->length());
   const int64_t cached = lease.published_tokens();
   const int64_t end = cached + std::min(budget, s->length() - cached);
@@ -410,11 +406,7 @@ void Scheduler::Publish(Sequence* s, Committed* committed) {
   if (!options_.prefix_cache) return;
   const auto full = static_cast<size_t>(s->computed / kBlockTokens);
   if (static_cast<int64_t>(full) * kBlockTokens <= s->lease.published_tokens()) return;
-  while (s->keys.size() < full) {
-    const std::span block =
-        std::span(s->tokens).subspan(s->keys.size() * kBlockTokens, kBlockTokens);
-    s->keys.push_back(kv::ChildKey(s->keys.empty() ? s->spec.root : s->keys.back(), block));
-  }
+  kv::ExtendChain(s->spec.root, s->tokens, full, &s->keys);
   replacements_.clear();
   cache_->Publish(std::span(s->keys).first(full), &s->lease, &replacements_);
   for (const kv::Replacement& r : replacements_) {

@@ -6,10 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "text/byte_alphabet.h"
-#include "text/pretokenizer.h"
+#include "tests/support/byte_tokenizer.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace kuruma::text {
 namespace {
@@ -19,38 +17,16 @@ using Json = nlohmann::ordered_json;
 // The 256 bytes (ids 0..255 in alphabet order), "he" 256, "ll" 257, "hell" 258, added tokens 259
 // and 260.
 Json SmallTokenizer() {
-  Json vocab = Json::object();
-  for (uint32_t letter = 0; letter < kAlphabetEnd; ++letter) {
-    if (kByteOfLetter[letter] < 0) continue;
-    std::string spelling;
-    AppendCodePoint(letter, &spelling);
-    vocab[spelling] = vocab.size();
-  }
+  Json file = testing::ByteTokenizer();
+  Json& vocab = file["model"]["vocab"];
   for (const char* piece : {"he", "ll", "hell"}) vocab[piece] = vocab.size();
-  Json steps = Json::array();
-  for (const std::string_view pattern : kSplitPatterns) {
-    steps.push_back({{"type", "Split"},
-                     {"pattern", {{"Regex", std::string(pattern)}}},
-                     {"behavior", "Isolated"},
-                     {"invert", false}});
-  }
-  steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
-  const auto added = [](int id, const char* content, bool special) {
-    return Json{{"id", id},          {"content", content}, {"single_word", false},
-                {"lstrip", false},   {"rstrip", false},    {"normalized", !special},
-                {"special", special}};
-  };
-  return Json{{"version", "1.0"},
-              {"truncation", nullptr},
-              {"added_tokens", Json::array({added(259, "<end>", true), added(260, "<end", false)})},
-              {"normalizer", {{"type", "Sequence"}, {"normalizers", Json::array()}}},
-              {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}},
-              {"decoder", {{"type", "ByteLevel"}}},
-              {"model",
-               {{"type", "BPE"},
-                {"dropout", nullptr},
-                {"vocab", vocab},
-                {"merges", Json::array({"h e", Json::array({"l", "l"}), "he ll"})}}}};
+  file["model"]["merges"] = Json::array({"h e", Json::array({"l", "l"}), "he ll"});
+  file["model"]["dropout"] = nullptr;
+  file["truncation"] = nullptr;
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json::array()}};
+  file["added_tokens"] = Json::array({testing::AddedToken(259, "<end>", {.special = true}),
+                                      testing::AddedToken(260, "<end", {.normalized = true})});
+  return file;
 }
 
 std::vector<int32_t> Encoded(const Json& file, std::string_view text) {

@@ -17,12 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "text/byte_alphabet.h"
+#include "tests/support/byte_tokenizer.h"
 #include "text/json.h"
 #include "text/parser.h"
-#include "text/pretokenizer.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace {
 
@@ -49,35 +47,10 @@ constexpr int32_t kDsml = 257;
 
 // One token for each byte (its id is no byte value), then </think> and ｜DSML｜.
 std::unique_ptr<Tokenizer> SmallTokenizer() {
-  Json vocab = Json::object();
-  int next = 0;
-  for (uint32_t letter = 0; letter < kuruma::text::kAlphabetEnd; ++letter) {
-    if (kuruma::text::kByteOfLetter[letter] < 0) continue;
-    std::string spelling;
-    kuruma::text::AppendCodePoint(letter, &spelling);
-    vocab[spelling] = next++;
-  }
-  Json steps = Json::array();
-  for (const std::string_view pattern : kuruma::text::kSplitPatterns) {
-    steps.push_back({{"type", "Split"},
-                     {"pattern", {{"Regex", std::string(pattern)}}},
-                     {"behavior", "Isolated"},
-                     {"invert", false}});
-  }
-  steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
-  const auto added = [](int id, const char* content) {
-    return Json{{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
-                {"rstrip", false}, {"normalized", false}, {"special", false}};
-  };
-  const std::string json =
-      Json{{"version", "1.0"},
-           {"added_tokens", Json::array({added(kEndThink, "</think>"), added(kDsml, "｜DSML｜")})},
-           {"normalizer", nullptr},
-           {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}},
-           {"post_processor", nullptr},
-           {"decoder", {{"type", "ByteLevel"}}},
-           {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}}
-          .dump();
+  Json file = kuruma::testing::ByteTokenizer();
+  file["added_tokens"] = Json::array({kuruma::testing::AddedToken(kEndThink, "</think>"),
+                                      kuruma::testing::AddedToken(kDsml, "｜DSML｜")});
+  const std::string json = file.dump();
   auto tokenizer = kuruma::text::ParseTokenizer(json, "fuzz.json");
   if (!tokenizer.ok()) Fail(tokenizer.status().message(), json);
   return std::move(*tokenizer);

@@ -13,8 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/byte_alphabet.h"
-#include "text/pretokenizer.h"
+#include "tests/support/byte_tokenizer.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
@@ -31,43 +30,18 @@ using kuruma::text::Tokenizer;
 
 // The 256 bytes, a few merges and three added tokens.
 std::string SmallTokenizer() {
-  Json vocab = Json::object();
-  int next = 0;
-  for (uint32_t letter = 0; letter < kuruma::text::kAlphabetEnd; ++letter) {
-    if (kuruma::text::kByteOfLetter[letter] < 0) continue;
-    std::string spelling;
-    kuruma::text::AppendCodePoint(letter, &spelling);
-    vocab[spelling] = next++;
-  }
+  Json file = kuruma::testing::ByteTokenizer();
+  Json& vocab = file["model"]["vocab"];
+  int next = static_cast<int>(vocab.size());
   for (const char* piece : {"he", "ll", "hell", "hello", "Ġhello", "ĠĠ", "aa"})
     vocab[piece] = next++;
-  Json steps = Json::array();
-  for (const std::string_view pattern : kuruma::text::kSplitPatterns) {
-    steps.push_back({{"type", "Split"},
-                     {"pattern", {{"Regex", std::string(pattern)}}},
-                     {"behavior", "Isolated"},
-                     {"invert", false}});
-  }
-  steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
-  const auto added = [](int id, const char* content, bool normalized, bool special) {
-    return Json{{"id", id},          {"content", content}, {"single_word", false},
-                {"lstrip", false},   {"rstrip", false},    {"normalized", normalized},
-                {"special", special}};
-  };
-  return Json{{"version", "1.0"},
-              {"added_tokens", Json::array({added(next, "<｜User｜>", true, false),
-                                            added(next + 1, "<｜end｜>", false, true),
-                                            added(next + 2, "<｜", false, false)})},
-              {"normalizer", nullptr},
-              {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}},
-              {"post_processor", nullptr},
-              {"decoder", {{"type", "ByteLevel"}}},
-              {"model",
-               {{"type", "BPE"},
-                {"vocab", vocab},
-                {"merges", Json::array({"h e", "l l", Json::array({"he", "ll"}), "hell o",
-                                        "Ġ hello", "Ġ Ġ", "a a"})}}}}
-      .dump();
+  file["model"]["merges"] =
+      Json::array({"h e", "l l", Json::array({"he", "ll"}), "hell o", "Ġ hello", "Ġ Ġ", "a a"});
+  using kuruma::testing::AddedToken;
+  file["added_tokens"] = Json::array({AddedToken(next, "<｜User｜>", {.normalized = true}),
+                                      AddedToken(next + 1, "<｜end｜>", {.special = true}),
+                                      AddedToken(next + 2, "<｜")});
+  return file.dump();
 }
 
 // Loads `json` and, if that works, pushes `text` through. Returns whether it loaded.

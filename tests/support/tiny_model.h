@@ -2,9 +2,12 @@
 #ifndef KURUMA_TESTS_SUPPORT_TINY_MODEL_H_
 #define KURUMA_TESTS_SUPPORT_TINY_MODEL_H_
 
+#include <cstdint>
 #include <memory>
+#include <random>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "kernels/dispatch.h"
@@ -46,6 +49,14 @@ inline Tiny LoadTiny(const std::string& checkpoint, const TinyOptions& options) 
       ReadJson(directory + "/engram_token_map.json")["token_map"].get<std::vector<int32_t>>();
   tiny.model = OrThrow(model::Model::Load(directory, std::move(m)));
   return tiny;
+}
+
+// The same tokens for the same seed, from the whole vocabulary.
+inline std::vector<int32_t> RandomTokens(const model::Model& model, int64_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (int32_t& t : tokens) t = static_cast<int32_t>(random() % model.config().vocab);
+  return tokens;
 }
 
 }  // namespace kuruma::testing

@@ -1,22 +1,15 @@
 """The C++ extension against plain PyTorch, values and gradients, at awkward sizes."""
 
-import shutil
-
 import pytest
 import torch
 
 from conftest import make_model, some_tokens
 from train_tiny import ops
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("ninja") is None, reason="no compiler or ninja"
-)
-
-
 @pytest.fixture(scope="module")
 def both():
     """Runs a function with plain PyTorch and with kernels."""
-    ops.use_kernels(True)
+    assert ops.use_kernels(True), "the extension cannot be built: is there a C++ compiler?"
 
     def run(function):
         results = []
