@@ -78,6 +78,9 @@ struct LineEditor::Terminal {
     el_set(edit, EL_SETTY, "-d", "-isig", nullptr);
     el_set(edit, EL_ADDFN, "kuruma-interrupt", "Give up this line", &OnInterrupt);
     el_set(edit, EL_BIND, "^C", "kuruma-interrupt", nullptr);
+    // A Ctrl-D in that moment ends a line of the terminal driver, which then hands over a NUL;
+    // libedit would take the next key literally.
+    el_set(edit, EL_BIND, "^@", "em-delete-or-list", nullptr);
     el_set(edit, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     el_set(edit, EL_BIND, "^W", "ed-delete-prev-word", nullptr);
   }

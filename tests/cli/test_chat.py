@@ -178,8 +178,9 @@ class Terminal:
         return used
 
     def leave(self):
-        """The exit status after /quit."""
-        self.send("/quit\r")
+        """The exit status after Ctrl-D, which must work from the moment the prompt is seen."""
+        self.wait("> ")
+        self.send("\x04")
         status = self.close()
         return self.kill() if status is None else status
 
@@ -219,7 +220,6 @@ def test_terminal_editing_and_history(tmp_path):
     chat.wait("> ")
     chat.send("/nope\r")
     chat.wait("unknown command /nope")
-    chat.wait("> ")
     assert chat.leave() == 0
     history = tmp_path / ".local" / "state" / "kuruma" / "history"
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
@@ -238,7 +238,6 @@ def test_terminal_colours(tmp_path):
         chat = Terminal(tmp_path, "--think", "high", "--prompt", "Hello", **environment)
         used = chat.wait(r"seed \d+\]")
         assert ("\x1b[2m" in used) == dim
-        chat.wait("> ")
         assert chat.leave() == 0
 
 
@@ -256,7 +255,6 @@ def test_terminal_interrupts(tmp_path):
     chat.wait("> ")
     chat.send("/seed 3\r")
     chat.wait("Seed: 3")
-    chat.wait("> ")
     assert chat.leave() == 0
 
 
