@@ -23,7 +23,6 @@ Lease& Lease::operator=(Lease&& other) noexcept {
   cache_ = std::exchange(other.cache_, nullptr);
   blocks_ = std::exchange(other.blocks_, {});
   published_ = std::exchange(other.published_, 0);
-  snapshot_ = std::exchange(other.snapshot_, std::nullopt);
   return *this;
 }
 
@@ -59,7 +58,6 @@ Lease BlockCache::Match(std::span<const BlockKey> keys, int64_t tokens) {
   lease.published_ = lease.blocks_.size();
   counts_.lookups += static_cast<int64_t>(keys.size());
   counts_.hits += static_cast<int64_t>(lease.published_);
-  if (lease.published_ > 0) lease.snapshot_ = snapshots_.Pin(lease.blocks_.back());
   return lease;
 }
 
@@ -134,8 +132,6 @@ BlockCacheCounts BlockCache::counts() const {
 }
 
 void BlockCache::Release(Lease* lease) {
-  if (lease->snapshot_) snapshots_.Unpin(*lease->snapshot_);
-  lease->snapshot_ = std::nullopt;
   // From the end, so that chains are given up from their end.
   for (size_t i = lease->blocks_.size(); i > 0; --i) {
     if (i > lease->published_) {
