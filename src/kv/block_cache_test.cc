@@ -293,6 +293,7 @@ class Storm {
   };
 
   int Draw(int below) { return static_cast<int>(random_() % static_cast<uint32_t>(below)); }
+  size_t Pick(size_t most) { return static_cast<size_t>(Draw(static_cast<int>(most) + 1)); }
 
   void Step() {
     if (runs_.empty() || (runs_.size() < 6 && Draw(4) == 0)) return Begin();
@@ -306,9 +307,9 @@ class Storm {
       case 3:
       case 4:
       case 5:
-        return Publish(static_cast<size_t>(Draw(static_cast<int>(has) + 1)), &run);
+        return Publish(std::min(run.keys.size(), Pick(has)), &run);
       case 6:
-        return Truncate(static_cast<size_t>(Draw(static_cast<int>(has) + 1)), &run);
+        return Truncate(Pick(has), &run);
       default:
         return End(&run);
     }
