@@ -25,6 +25,7 @@ void Sha256::Add(const void* data, size_t size) {
 Digest256 Sha256::Finish() {
   Digest256 digest;
   KURUMA_CHECK(EVP_DigestFinal_ex(context_->openssl, digest.data(), nullptr) == 1);
+  KURUMA_CHECK(EVP_DigestInit_ex(context_->openssl, nullptr, nullptr) == 1);  // the same again
   return digest;
 }
 

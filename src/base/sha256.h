@@ -12,7 +12,7 @@ namespace kuruma {
 
 using Digest256 = std::array<uint8_t, 32>;
 
-// One digest; one thread at a time. Source: FIPS 180-4, computed by OpenSSL.
+// One digest after the other; one thread at a time. Source: FIPS 180-4, computed by OpenSSL.
 class Sha256 {
  public:
   Sha256();
@@ -22,7 +22,7 @@ class Sha256 {
 
   void Add(const void* data, size_t size);
 
-  // Once, last.
+  // The digest of what was added since the last Finish; then it is as new.
   Digest256 Finish();
 
  private:

@@ -35,39 +35,68 @@ BlockCache::BlockCache(const BlockCacheOptions& options)
       keys_(static_cast<size_t>(options.blocks)),
       table_(static_cast<size_t>(options.blocks), &keys_),
       snapshots_(options.snapshot_bytes),
-      records_moves_(options.records_moves) {
+      records_moves_(options.records_moves),
+      until_failure_(options.fails_reserve) {
   KURUMA_CHECK(options.blocks > 0);
   free_.reserve(blocks_.size());
   for (size_t i = blocks_.size(); i > 0; --i) free_.push_back(static_cast<BlockId>(i - 1));
   heap_.reserve((kHeapSlack + 1) * blocks_.size());
 }
 
-Lease BlockCache::Match(std::span<const BlockKey> keys, int64_t tokens) {
-  Lease lease;
-  lease.cache_ = this;
+Lease BlockCache::Match(std::span<const BlockKey> keys, int64_t tokens, const Room& room) {
   const size_t most = tokens > 0 ? static_cast<size_t>((tokens - 1) / kBlockTokens) : 0;
-  keys = keys.first(std::min(keys.size(), most));
+  const size_t asked = std::min(keys.size(), most);
+  keys = keys.first(Published(keys.first(asked)));
+  const auto found = static_cast<int64_t>(keys.size()) * kBlockTokens;
+  const int64_t end = found + std::min(room.rows, tokens - found);
+  if (room.rows > 0 && !HasRoom(keys, end, room.left)) return Lease();
+  Lease lease;
   lease.blocks_.reserve(std::max(BlocksFor(tokens), keys.size()));
+  lease.cache_ = this;
   ++clock_;
   for (const BlockKey& key : keys) {
     const BlockId block = table_.Find(key);
-    if (block == KeyTable::kNone) break;
     Pin(block);
     lease.blocks_.push_back(block);
   }
-  lease.published_ = lease.blocks_.size();
-  counts_.lookups += static_cast<int64_t>(keys.size());
-  counts_.hits += static_cast<int64_t>(lease.published_);
+  lease.published_ = keys.size();
+  if (room.rows > 0 && !Reserve(end, &lease)) return Lease();
+  counts_.lookups += static_cast<int64_t>(asked);
+  counts_.hits += static_cast<int64_t>(keys.size());
   return lease;
+}
+
+// How many of a chain of keys are published. A block stays as long as those behind it, so that they
+// are the first ones.
+size_t BlockCache::Published(std::span<const BlockKey> keys) const {
+  const auto is_published = [&](const BlockKey& key) {
+    return table_.Find(key) != KeyTable::kNone;
+  };
+  const auto end = std::partition_point(keys.begin(), keys.end(), is_published);
+  return static_cast<size_t>(end - keys.begin());
+}
+
+// Whether `tokens` tokens find blocks, the published ones of `found` among them, and `left` blocks
+// stay. Blocks are pinned from the first of a chain on.
+bool BlockCache::HasRoom(std::span<const BlockKey> found, int64_t tokens, int64_t left) const {
+  const auto is_pinned = [&](const BlockKey& key) {
+    return blocks_[Index(table_.Find(key))].pins > 0;
+  };
+  const auto unpinned = found.end() - std::partition_point(found.begin(), found.end(), is_pinned);
+  const auto missing = static_cast<int64_t>(BlocksFor(tokens) - found.size());
+  return static_cast<int64_t>(free_.size()) + unpinned_ - unpinned - missing >= left;
 }
 
 bool BlockCache::Reserve(int64_t tokens, Lease* lease) {
   KURUMA_CHECK(lease->cache_ == nullptr || lease->cache_ == this);
   const size_t wanted = BlocksFor(tokens);
   if (wanted <= lease->blocks_.size()) return true;
+  if (until_failure_ > 0 && --until_failure_ == 0) return false;
   const size_t missing = wanted - lease->blocks_.size();
   if (missing > free_.size() + static_cast<size_t>(unpinned_)) return false;
-  lease->blocks_.reserve(wanted);  // may throw: before anything changes
+  if (wanted > lease->blocks_.capacity()) {  // may throw: before anything changes
+    lease->blocks_.reserve(std::max(wanted, 2 * lease->blocks_.capacity()));
+  }
   lease->cache_ = this;
   while (lease->blocks_.size() < wanted) {
     const BlockId block = Take();

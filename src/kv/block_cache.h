@@ -54,12 +54,19 @@ struct BlockCacheOptions {
   int64_t blocks = 0;          // > 0
   int64_t snapshot_bytes = 0;  // budget of window snapshots; 0: none are kept
   bool records_moves = false;  // evictions are kept for TakeMoves
+  int64_t fails_reserve = 0;   // for tests: this one of the reservations that need blocks fails
 };
 
 // A block whose content may be moved to a slower tier before the block is written again.
 struct Move {
   BlockKey key = {};
   BlockId block = {};
+};
+
+// What Match has to find beside blocks that are published.
+struct Room {
+  int64_t rows = 0;  // of the tokens that were not found, this many (or all) get blocks as well
+  int64_t left = 0;  // blocks that stay free or evictable
 };
 
 // Block number `index` of a lease is now `block`: somebody else had published equal content.
@@ -73,8 +80,8 @@ struct BlockCacheCounts {
   int64_t private_blocks = 0;
   int64_t pinned = 0;     // published, held by a lease
   int64_t evictable = 0;  // published, held by none
-  int64_t hits = 0;       // blocks found by Match since the beginning
-  int64_t lookups = 0;    // blocks asked for
+  int64_t lookups = 0;    // blocks that leases from Match asked for since the beginning
+  int64_t hits = 0;       // of those, found; a Match that found no room counts in neither
   int64_t evictions = 0;
 };
 
@@ -86,8 +93,9 @@ class BlockCache {
   BlockCache& operator=(const BlockCache&) = delete;
 
   // A lease on the longest chain of published blocks that begins `keys` (ChainKeys of a prompt of
-  // `tokens` tokens), at most tokens - 1 tokens long: something is always left to compute.
-  Lease Match(std::span<const BlockKey> keys, int64_t tokens);
+  // `tokens` tokens), at most tokens - 1 tokens long: something is always left to compute. Without
+  // `room` for it, a lease on nothing, and nothing is changed or counted; that answer is cheap.
+  Lease Match(std::span<const BlockKey> keys, int64_t tokens, const Room& room = {});
 
   // Makes room in `lease` for `tokens` tokens. False, and nothing changed, when there are not
   // enough blocks that are free or evictable. Blocks it already has are kept.
@@ -135,6 +143,8 @@ class BlockCache {
   static bool Later(const Candidate& a, const Candidate& b);
   Block& At(BlockId id) { return blocks_[Index(id)]; }
   bool IsEvictable(BlockId id) const;
+  size_t Published(std::span<const BlockKey> keys) const;
+  bool HasRoom(std::span<const BlockKey> found, int64_t tokens, int64_t left) const;
   void Pin(BlockId id);
   void Unpin(BlockId id);
   void OfferIfEvictable(BlockId id);
@@ -152,7 +162,8 @@ class BlockCache {
   std::vector<Move> moves_;
   SnapshotIndex snapshots_;
   bool records_moves_;
-  uint64_t clock_ = 0;  // counts matches and publications: the order of uses
+  int64_t until_failure_;  // reservations, if any is to fail
+  uint64_t clock_ = 0;     // counts matches and publications: the order of uses
   int64_t unpinned_ = 0;
   BlockCacheCounts counts_;
 };

@@ -78,6 +78,35 @@ TEST(BlockCache, NothingIsVisibleBeforeItIsPublished) {
   EXPECT_EQ(f.cache.Match(keys, 1000).published_tokens(), Tokens(1));
 }
 
+TEST(BlockCache, MatchWithRoomTakesAllOrNothing) {
+  Fixture f(7);
+  const auto keys = Chain({1, 2, 3});
+  f.Filled(keys);
+  const Lease busy = f.Filled(Chain({7}));
+  const auto before = f.cache.counts();
+  // 3 found, 2 more of 3 that are free.
+  EXPECT_TRUE(f.cache.Match(keys, 1000, {.rows = 130, .left = 2}).blocks().empty());
+  EXPECT_TRUE(f.cache.Match(keys, 1000, {.rows = 390}).blocks().empty());
+  EXPECT_EQ(f.cache.counts().hits, before.hits);
+  EXPECT_EQ(f.cache.counts().lookups, before.lookups) << "what could not begin is not counted";
+  const Lease lease = f.cache.Match(keys, 1000, {.rows = 130});
+  EXPECT_EQ(lease.blocks().size(), 5u);
+  EXPECT_EQ(lease.published_tokens(), Tokens(3));
+  EXPECT_EQ(f.cache.counts().hits, before.hits + 3);
+  // Blocks that somebody holds cost nothing.
+  EXPECT_EQ(f.cache.Match(keys, 386, {.rows = 100'000}).blocks().size(), 4u);
+  EXPECT_TRUE(f.cache.Match(keys, 386, {.rows = 100'000, .left = 1}).blocks().empty());
+}
+
+TEST(BlockCache, AReservationFailsWhenToldTo) {
+  BlockCache cache({.blocks = 4, .fails_reserve = 2});
+  Lease lease;
+  EXPECT_TRUE(cache.Reserve(1, &lease));
+  EXPECT_TRUE(cache.Reserve(128, &lease)) << "needs no block";
+  EXPECT_FALSE(cache.Reserve(129, &lease));
+  EXPECT_TRUE(cache.Reserve(129, &lease));
+}
+
 TEST(BlockCache, EqualContentIsKeptOnce) {
   Fixture f(8);
   const auto keys = Chain({1, 2});
@@ -177,11 +206,12 @@ class Naive {
     return hold;
   }
 
-  bool Reserve(size_t blocks, Hold* hold, std::vector<BlockKey>* evicted) {
+  // With `left` blocks left over.
+  bool Reserve(size_t blocks, Hold* hold, std::vector<BlockKey>* evicted, size_t left = 0) {
     const size_t has = hold->published.size() + hold->private_blocks;
-    if (blocks <= has) return true;
-    const size_t missing = blocks - has;
-    if (missing > free() + Unpinned().size()) return false;
+    if (blocks <= has && left == 0) return true;
+    const size_t missing = std::max(blocks, has) - has;
+    if (missing + left > free() + Unpinned().size()) return false;
     while (free() < missing) evicted->push_back(EvictOne());
     hold->private_blocks += missing;
     return true;
@@ -262,6 +292,7 @@ class Storm {
   };
 
   int Draw(int below) { return static_cast<int>(random_() % static_cast<uint32_t>(below)); }
+  size_t Pick(size_t most) { return static_cast<size_t>(Draw(static_cast<int>(most) + 1)); }
 
   void Step() {
     if (runs_.empty() || (runs_.size() < 6 && Draw(4) == 0)) return Begin();
@@ -275,9 +306,9 @@ class Storm {
       case 3:
       case 4:
       case 5:
-        return Publish(static_cast<size_t>(Draw(static_cast<int>(has) + 1)), &run);
+        return Publish(std::min(run.keys.size(), Pick(has)), &run);
       case 6:
-        return Truncate(static_cast<size_t>(Draw(static_cast<int>(has) + 1)), &run);
+        return Truncate(Pick(has), &run);
       default:
         return End(&run);
     }
@@ -289,21 +320,40 @@ class Storm {
     for (int i = 0, n = 1 + Draw(8); i < n; ++i) choices.push_back(Draw(2));
     run->keys = Chain(choices);
     const int64_t tokens = 1 + Draw(static_cast<int>(Tokens(choices.size()) + 1));
-    run->lease = f_.cache.Match(run->keys, tokens);
+    const Room room{.rows = Draw(2) * Draw(500), .left = Draw(3)};
+    run->lease = f_.cache.Match(run->keys, tokens, room);
+    const Naive before = naive_;
     run->hold = naive_.Match(run->keys, tokens);
     naive_.holds.insert(&run->hold);
+    if (room.rows > 0) {
+      const int64_t found = Tokens(run->hold.published.size());
+      const int64_t end = found + std::min(room.rows, tokens - found);
+      std::vector<BlockKey> evicted;
+      if (!naive_.Reserve(static_cast<size_t>((end + kBlockTokens - 1) / kBlockTokens), &run->hold,
+                          &evicted, static_cast<size_t>(room.left))) {
+        ASSERT_TRUE(run->lease.blocks().empty());
+        naive_ = before;
+        return;
+      }
+      CheckMoves(evicted);
+    }
     ASSERT_EQ(run->lease.published_tokens(), Tokens(run->hold.published.size()));
+    ASSERT_EQ(run->lease.blocks().size(), run->hold.published.size() + run->hold.private_blocks);
     runs_.push_back(std::move(run));
+  }
+
+  void CheckMoves(const std::vector<BlockKey>& evicted) {
+    std::vector<Move> moves;
+    f_.cache.TakeMoves(&moves);
+    ASSERT_EQ(moves.size(), evicted.size());
+    for (size_t i = 0; i < moves.size(); ++i) ASSERT_EQ(moves[i].key, evicted[i]);
   }
 
   void Reserve(size_t blocks, Running* run) {
     std::vector<BlockKey> evicted;
     const bool expected = naive_.Reserve(blocks, &run->hold, &evicted);
     ASSERT_EQ(f_.cache.Reserve(Tokens(blocks), &run->lease), expected);
-    std::vector<Move> moves;
-    f_.cache.TakeMoves(&moves);
-    ASSERT_EQ(moves.size(), evicted.size());
-    for (size_t i = 0; i < moves.size(); ++i) ASSERT_EQ(moves[i].key, evicted[i]);
+    CheckMoves(evicted);
   }
 
   void Publish(size_t blocks, Running* run) {

@@ -39,7 +39,7 @@ BlockKey ChildKey(const BlockKey& parent, std::span<const int32_t> tokens,
     const auto word = static_cast<uint32_t>(tokens[i]);
     for (size_t b = 0; b < 4; ++b) words[4 * i + b] = static_cast<uint8_t>(word >> (8 * b));
   }
-  Sha256 hash;
+  thread_local Sha256 hash;  // a sequence that decodes must not allocate
   hash.Add(parent.data(), parent.size());
   hash.Add(words.data(), words.size());
   for (const ImageMark& image : images) {

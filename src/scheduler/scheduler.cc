@@ -45,6 +45,7 @@ struct Scheduler::Sequence {
   int64_t awaits_blocks = 0;               // before it may begin again
   bool has_read = false;                   // its prompt was computed once
   int64_t last_plan = 0;                   // that held a step of it
+  int64_t left_plan = 0;                   // in which it had to step aside
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   int64_t answer() const { return length() - static_cast<int64_t>(spec.prompt.size()); }
@@ -60,11 +61,6 @@ struct Scheduler::Sequence {
   bool decodes() const {
     return active() && planned >= prompt_end && answer() + draws_out < spec.max_tokens;
   }
-};
-
-struct Scheduler::Out {
-  std::vector<SequenceStep> steps;
-  StepLoad load;
 };
 
 Scheduler::Scheduler(const SchedulerOptions& options, kv::BlockCache* cache)
@@ -125,6 +121,7 @@ Status Scheduler::Admit(SequenceSpec spec) {
   s->tokens = spec.prompt;
   s->spec = std::move(spec);
   s->arrival = ++arrivals_;
+  if (s->spec.deadline) next_deadline_ = std::min(next_deadline_, *s->spec.deadline);
   const auto place = std::upper_bound(waiting_.begin(), waiting_.end(), s.get(), Before);
   waiting_.insert(place, s.get());
   const bool is_new = sequences_.emplace(static_cast<uint64_t>(s->spec.id), std::move(s)).second;
@@ -147,7 +144,7 @@ bool Scheduler::Before(const Sequence* a, const Sequence* b) {
 }
 
 void Scheduler::MakePlan(double now, Plan* plan, std::vector<Finished>* finished) {
-  KURUMA_CHECK(out_.size() < 2);
+  KURUMA_CHECK(outs_ < out_.size());
   plan->number = ++plans_;
   plan->steps.clear();
   plan->preempted.clear();
@@ -156,28 +153,24 @@ void Scheduler::MakePlan(double now, Plan* plan, std::vector<Finished>* finished
     Sequence* s = running_[1 + Chaos(2) % (running_.size() - 1)];
     if (s->active()) Preempt(s, plan);
   }
-  prompts_.clear();
-  for (Sequence* s : running_) {
-    if (s->reads()) prompts_.push_back(s);
-  }
-  prompts_.insert(prompts_.end(), waiting_.begin(), waiting_.end());
-  std::inplace_merge(prompts_.begin(), prompts_.end() - static_cast<ptrdiff_t>(waiting_.size()),
-                     prompts_.end(), Before);
-  if (prompts_.empty()) last_prompt_plan_ = plans_;
+  FindReading();
+  if (reading_.empty() && waiting_.empty()) last_prompt_plan_ = plans_;
   const bool starving = plans_ - last_prompt_plan_ >= options_.starvation_plans;
   const int64_t kept = starving ? std::min(kStarvationRows, options_.max_step_tokens / 2) : 0;
   PlanDecodes(options_.max_step_tokens - kept, plan);
-  PlanPrompts(PromptBudget(*plan, starving), plan);
-  if (plan->steps.empty() && out_.empty()) Unstick(plan);
+  FindReading();  // some may have stepped aside
+  PlanPrompts(PromptBudget(*plan, starving), true, plan);
+  if (plan->steps.empty() && outs_ == 0) Unstick(plan);
   plan->predicted_ms = 0;
   if (plan->steps.empty()) return;
-  Out out{plan->steps, {}};
+  Out& out = out_[(oldest_out_ + outs_++) % out_.size()];
+  out.steps = plan->steps;
+  out.load = {};
   for (const SequenceStep& step : plan->steps) {
     out.load.rows += step.rows;
     out.load.row_contexts += step.rows * step.first + step.rows * (step.rows - 1) / 2;
   }
   plan->predicted_ms = times_.Predict(out.load);
-  out_.push_back(std::move(out));
 }
 
 void Scheduler::EndThoseDue(double now, std::vector<Finished>* finished) {
@@ -185,10 +178,17 @@ void Scheduler::EndThoseDue(double now, std::vector<Finished>* finished) {
     End(s, FinishReason::kCancelled, finished);
     Settle(s);
   }
+  if (now < next_deadline_) return;
+  next_deadline_ = std::numeric_limits<double>::infinity();
   Order late;
   for (const Order* order : {&running_, &waiting_}) {
     for (Sequence* s : *order) {
-      if (s->spec.deadline && *s->spec.deadline <= now && !s->ended) late.push_back(s);
+      if (!s->spec.deadline || s->ended) continue;
+      if (*s->spec.deadline <= now) {
+        late.push_back(s);
+      } else {
+        next_deadline_ = std::min(next_deadline_, *s->spec.deadline);
+      }
     }
   }
   for (Sequence* s : late) {
@@ -199,50 +199,66 @@ void Scheduler::EndThoseDue(double now, std::vector<Finished>* finished) {
 
 // When not all fit, those that waited longest go first.
 void Scheduler::PlanDecodes(int64_t most, Plan* plan) {
-  Order decoding;
+  decoding_.clear();
   for (Sequence* s : running_) {
-    if (s->decodes()) decoding.push_back(s);
+    if (s->decodes()) decoding_.push_back(s);
   }
-  if (static_cast<int64_t>(decoding.size()) > most) {
-    std::stable_sort(decoding.begin(), decoding.end(), [](const Sequence* a, const Sequence* b) {
-      return a->last_plan < b->last_plan;
+  if (static_cast<int64_t>(decoding_.size()) > most) {
+    std::sort(decoding_.begin(), decoding_.end(), [](const Sequence* a, const Sequence* b) {
+      return a->last_plan != b->last_plan ? a->last_plan < b->last_plan : Before(a, b);
     });
   }
-  for (Sequence* s : decoding) {
+  for (Sequence* s : decoding_) {
     if (static_cast<int64_t>(plan->steps.size()) == most) break;
     // An earlier one may have made this one step aside.
     if (s->decodes() && ReservesFor(s, s->planned + 1, plan)) AddStep(s, 1, plan);
   }
 }
 
+void Scheduler::FindReading() {
+  reading_.clear();
+  for (Sequence* s : running_) {
+    if (s->reads()) reading_.push_back(s);
+  }
+}
+
 int64_t Scheduler::PromptBudget(const Plan& plan, bool starving) const {
   int64_t rest = options_.max_step_tokens - plan.rows();
   if (options_.chaos_seed != 0 && rest > 1) rest = 1 + Chaos(0) % rest;
-  if (options_.target_tpot_ms == 0 || plan.steps.empty() || prompts_.empty()) return rest;
+  const bool has_prompts = !reading_.empty() || !waiting_.empty();
+  if (options_.target_tpot_ms == 0 || plan.steps.empty() || !has_prompts) return rest;
   StepLoad load;
   for (const SequenceStep& step : plan.steps) {
     load.rows += step.rows;
     load.row_contexts += step.first;
   }
-  const int64_t fitting =
-      times_.RowsWithin(options_.target_tpot_ms, load, prompts_.front()->planned, rest);
+  const bool waiting_first =
+      reading_.empty() || (!waiting_.empty() && Before(waiting_.front(), reading_.front()));
+  const int64_t first = waiting_first ? 0 : reading_.front()->planned;
+  const int64_t fitting = times_.RowsWithin(options_.target_tpot_ms, load, first, rest);
   return starving ? std::max(fitting, std::min(rest, kStarvationRows)) : fitting;
 }
 
-void Scheduler::PlanPrompts(int64_t budget, Plan* plan) {
-  // Waiting ones begin in order: a short one behind must not keep a long one waiting for ever. But
-  // those that run already go on, or the blocks they hold would never be free.
-  bool may_begin = true;
-  for (Sequence* s : prompts_) {
-    if (budget <= 0) return;
-    if (s->ended || s->leaves) continue;
-    if (!s->running) {
-      const auto leader =
-          s->spec.after ? sequences_.find(static_cast<uint64_t>(*s->spec.after)) : sequences_.end();
-      const bool is_ready = leader == sequences_.end() || leader->second->has_read;
-      if (!may_begin || !is_ready) continue;
+// In the order of all of them. Waiting ones begin in order: a short one behind must not keep a long
+// one waiting for ever. But those that run already go on, or the blocks they hold would never be
+// free.
+void Scheduler::PlanPrompts(int64_t budget, bool may_begin, Plan* plan) {
+  auto reading = reading_.begin();
+  size_t waiting = 0;  // an index: Begin takes sequences out
+  while (budget > 0) {
+    Sequence* s = reading != reading_.end() ? *reading : nullptr;
+    if (may_begin && waiting < waiting_.size() && (s == nullptr || Before(waiting_[waiting], s))) {
+      s = waiting_[waiting];
+      if (!IsReady(s)) {
+        ++waiting;
+        continue;
+      }
       may_begin = Begin(s, budget);
       if (!may_begin) continue;
+    } else if (s != nullptr) {
+      ++reading;
+    } else {
+      return;
     }
     const int64_t rows = std::min(budget, s->part_end() - s->planned);
     if (!cache_->Reserve(s->planned + rows, &s->lease)) return;
@@ -250,6 +266,14 @@ void Scheduler::PlanPrompts(int64_t budget, Plan* plan) {
     budget -= rows;
     last_prompt_plan_ = plans_;
   }
+}
+
+// Whether a waiting sequence may begin as far as others are concerned.
+bool Scheduler::IsReady(const Sequence* s) const {
+  if (s->left_plan == plans_) return false;  // made room in this very plan
+  if (!s->spec.after) return true;
+  const auto leader = sequences_.find(static_cast<uint64_t>(*s->spec.after));
+  return leader == sequences_.end() || leader->second->has_read;
 }
 
 // Takes a waiting sequence in, if there are a slot and blocks for its next rows.
@@ -261,16 +285,12 @@ bool Scheduler::Begin(Sequence* s, int64_t budget) {
   }
   const auto full = static_cast<size_t>(s->length() / kBlockTokens);
   if (options_.prefix_cache) kv::ExtendChain(s->spec.root, s->tokens, full, &s->keys);
-  kv::Lease lease = cache_->Match(s->keys, s->length());
+  const int64_t left = running_.empty() ? 0 : options_.watermark_blocks;
+  kv::Lease lease = cache_->Match(s->keys, s->length(), {.rows = budget, .left = left});
+  if (lease.blocks().empty()) return false;
   const int64_t cached = lease.published_tokens();
   s->prompt_end = s->length();
   ChooseStart(s, lease);
-  const int64_t end = s->planned + std::min(budget, s->part_end() - s->planned);
-  const kv::BlockCacheCounts left = cache_->counts();
-  const int64_t missing = std::max<int64_t>(0, BlocksFor(end) - cached / kBlockTokens);
-  const int64_t watermark = running_.empty() ? 0 : options_.watermark_blocks;
-  if (left.free + left.evictable - missing < watermark) return false;
-  if (!cache_->Reserve(end, &lease)) return false;
   s->lease = std::move(lease);
   s->computed = s->planned;
   s->running = s->begins = true;
@@ -367,11 +387,8 @@ void Scheduler::Unstick(Plan* plan) {
   while (plan->steps.empty() && running_.size() > 1) {
     Preempt(running_.back(), plan);
     PlanDecodes(options_.max_step_tokens, plan);
-    prompts_.clear();
-    for (Sequence* s : running_) {
-      if (s->reads()) prompts_.push_back(s);
-    }
-    PlanPrompts(options_.max_step_tokens - plan->rows(), plan);
+    FindReading();
+    PlanPrompts(options_.max_step_tokens - plan->rows(), false, plan);
   }
 }
 
@@ -386,6 +403,7 @@ void Scheduler::Preempt(Sequence* s, Plan* plan) {
     plan->steps.erase(found);
   }
   plan->preempted.push_back(s->spec.id);
+  s->left_plan = plans_;
   ++counts_.preemptions;
   if (s->out > 0) {
     s->leaves = true;
@@ -415,9 +433,10 @@ void Scheduler::Commit(std::span<const StepResult> results, double ms, Committed
   committed->finished.clear();
   committed->exchanges.clear();
   committed->saved.clear();
-  KURUMA_CHECK(!out_.empty() && out_.front().steps.size() == results.size());
-  const Out out = std::move(out_.front());
-  out_.pop_front();
+  const Out& out = out_[oldest_out_];
+  KURUMA_CHECK(outs_ > 0 && out.steps.size() == results.size());
+  oldest_out_ = (oldest_out_ + 1) % out_.size();
+  --outs_;
   times_.Observe(out.load, ms);
   for (size_t i = 0; i < results.size(); ++i) {
     const SequenceStep& step = out.steps[i];

@@ -8,9 +8,10 @@
 #ifndef KURUMA_SCHEDULER_SCHEDULER_H_
 #define KURUMA_SCHEDULER_SCHEDULER_H_
 
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -127,15 +128,20 @@ class Scheduler {
 
  private:
   struct Sequence;
-  struct Out;  // a plan that is out
+  struct Out {  // a plan that is out
+    std::vector<SequenceStep> steps;
+    StepLoad load;
+  };
   using Order = std::vector<Sequence*>;
 
   static bool Before(const Sequence* a, const Sequence* b);
 
   void EndThoseDue(double now, std::vector<Finished>* finished);
   void PlanDecodes(int64_t most, Plan* plan);
-  void PlanPrompts(int64_t budget, Plan* plan);
+  void PlanPrompts(int64_t budget, bool may_begin, Plan* plan);
   int64_t PromptBudget(const Plan& plan, bool starving) const;
+  void FindReading();
+  bool IsReady(const Sequence* s) const;
   bool Begin(Sequence* s, int64_t budget);
   void ChooseStart(Sequence* s, const kv::Lease& lease);
   bool ReservesFor(Sequence* s, int64_t tokens, Plan* plan);
@@ -159,11 +165,14 @@ class Scheduler {
   std::unordered_map<uint64_t, std::unique_ptr<Sequence>> sequences_;
   Order running_;  // in order of priority and arrival, as is waiting_
   Order waiting_;
-  Order prompts_;  // scratch of MakePlan
+  Order decoding_, reading_;  // scratch of MakePlan: those of running_ that do
   std::vector<SlotId> free_slots_;
-  std::deque<Out> out_;               // oldest first
+  std::array<Out, 2> out_;  // kept for their memory
+  size_t oldest_out_ = 0;
+  size_t outs_ = 0;                   // plans that are out
   std::vector<Sequence*> cancelled_;  // to be told
   std::vector<kv::Replacement> replacements_;
+  double next_deadline_ = std::numeric_limits<double>::infinity();  // none is due before
   int64_t plans_ = 0;
   int64_t last_prompt_plan_ = 0;  // that gave rows to a prompt, or had none waiting
   uint64_t arrivals_ = 0;
