@@ -3,11 +3,16 @@
 #include <utility>
 
 namespace kuruma::engine {
-
 namespace {
 
 double Ms(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
+}
+
+StepJob* TakeOldest(std::vector<StepJob*>* jobs) {
+  StepJob* job = jobs->front();
+  jobs->erase(jobs->begin());
+  return job;
 }
 
 }  // namespace
@@ -27,25 +32,23 @@ DeviceThread::~DeviceThread() {
   thread_.join();
 }
 
-void DeviceThread::Post(std::vector<SlotStep> steps, bool after_pause) {
+void DeviceThread::Post(StepJob* job) {
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back({std::move(steps), after_pause});
+    queue_.push_back(job);
   }
   posted_.notify_one();
 }
 
-DeviceThread::Done DeviceThread::Wait(double patience_ms,
-                                      const std::function<void(double ms)>& slow) {
+StepJob* DeviceThread::Wait(double patience_ms, const std::function<void(double ms)>& slow) {
   const Clock::time_point start = Clock::now();
   std::unique_lock lock(mutex_);
   if (!thread_.joinable()) {
-    const Job job = std::move(queue_.front());
-    queue_.pop_front();
+    StepJob* job = TakeOldest(&queue_);
     lock.unlock();
-    Done done = Run(job);
-    if (done.ms > patience_ms) slow(done.ms);
-    return done;
+    Run(job);
+    if (job->ms > patience_ms) slow(job->ms);
+    return job;
   }
   const auto is_done = [&] { return !finished_.empty(); };
   const std::chrono::duration<double, std::milli> patience(patience_ms);
@@ -55,9 +58,7 @@ DeviceThread::Done DeviceThread::Wait(double patience_ms,
     lock.lock();
     done_.wait(lock, is_done);
   }
-  Done done = std::move(finished_.front());
-  finished_.pop_front();
-  return done;
+  return TakeOldest(&finished_);
 }
 
 void DeviceThread::Main() {
@@ -65,24 +66,21 @@ void DeviceThread::Main() {
   while (true) {
     posted_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    const Job job = std::move(queue_.front());
-    queue_.pop_front();
+    StepJob* job = TakeOldest(&queue_);
     lock.unlock();
-    Done done = Run(job);
+    Run(job);
     lock.lock();
-    finished_.push_back(std::move(done));
+    finished_.push_back(job);
     done_.notify_one();
   }
 }
 
-DeviceThread::Done DeviceThread::Run(const Job& job) {
+void DeviceThread::Run(StepJob* job) {
   const Clock::time_point start = Clock::now();
-  Done done;
-  if (!job.after_pause) done.idle_ms = Ms(start - last_end_);
-  done.status = runner_->Run(job.steps, &done.results);
+  job->idle_ms = job->after_pause ? 0 : Ms(start - last_end_);
+  job->status = runner_->Run(job->steps, &job->results);
   last_end_ = Clock::now();
-  done.ms = Ms(last_end_ - start);
-  return done;
+  job->ms = Ms(last_end_ - start);
 }
 
 }  // namespace kuruma::engine

@@ -1,9 +1,9 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -105,6 +105,8 @@ class Engine::Loop {
     bool begun = false;
     int64_t cached_tokens = 0;
     int64_t preemptions = 0;
+    size_t told_blocks = 0;          // of the block table, that the runner knows
+    std::vector<size_t> exchanged;   // of those, places that have changed
     std::unique_ptr<Sha256> digest;  // of the logits drawn from, if wanted
     Status error;
   };
@@ -113,7 +115,9 @@ class Engine::Loop {
   bool TakeInbox();
   void Begin(const std::shared_ptr<Shared>& shared);
   bool PlanNext();
-  SlotStep MakeStep(const scheduler::SequenceStep& step);
+  void MakeStep(const scheduler::SequenceStep& step, SlotStep* out);
+  void FillBlocks(const scheduler::SequenceStep& step, std::span<const BlockId> table,
+                  SlotStep* out);
   void CommitOldest();
   void KeepSnapshots(const scheduler::Plan& plan, const std::vector<SlotResult>& results,
                      const scheduler::Committed& committed);
@@ -132,9 +136,18 @@ class Engine::Loop {
   scheduler::Scheduler scheduler_;
   std::unordered_map<uint64_t, Sample> samples_;  // by sequence
   std::unordered_map<uint64_t, std::shared_ptr<Shared>> requests_;
-  std::deque<scheduler::Plan> out_;
+  // Steps that are out, in a ring: used again and again, so that nothing is allocated while
+  // sequences decode.
+  struct Turn {
+    scheduler::Plan plan;
+    StepJob job;
+  };
+  std::array<Turn, 2> turns_;
+  size_t oldest_ = 0;
+  size_t outs_ = 0;
   std::unordered_map<uint64_t, std::shared_ptr<const WindowBytes>> snapshots_;  // by SnapshotId
-  std::vector<kv::SnapshotId> dropped_;  // scratch, as are the next two
+  std::vector<kv::SnapshotId> dropped_;  // scratch, as are the next three
+  std::vector<scheduler::Finished> finished_;
   std::vector<scheduler::StepResult> results_;
   scheduler::Committed committed_;
   uint64_t next_sequence_ = 1;
@@ -191,14 +204,14 @@ Result<RequestId> Engine::Loop::Submit(Request request, Sink sink) {
 }
 
 void Engine::Loop::Main() {
-  const size_t ahead = options_.synchronous ? 1 : 2;
+  const size_t ahead = options_.synchronous ? 1 : turns_.size();
   while (true) {
     const bool ends = TakeInbox();
     const Clock::time_point start = Clock::now();
-    const bool planned = out_.size() < ahead && PlanNext();
+    const bool planned = outs_ < ahead && PlanNext();
     mine_.plan_ms += MsSince(start);
-    if (planned && out_.size() < ahead) continue;  // one more while that one runs
-    if (!out_.empty()) {
+    if (planned && outs_ < ahead) continue;  // one more while that one runs
+    if (outs_ > 0) {
       CommitOldest();
     } else if (samples_.empty()) {
       UpdateCounts();
@@ -262,38 +275,37 @@ void Engine::Loop::Begin(const std::shared_ptr<Shared>& shared) {
 }
 
 bool Engine::Loop::PlanNext() {
-  scheduler::Plan plan;
-  std::vector<scheduler::Finished> finished;
-  scheduler_.MakePlan(Seconds(Clock::now()), &plan, &finished);
-  for (const scheduler::Finished& f : finished) Finish(f);
+  Turn& turn = turns_[(oldest_ + outs_) % turns_.size()];
+  scheduler::Plan& plan = turn.plan;
+  finished_.clear();
+  scheduler_.MakePlan(Seconds(Clock::now()), &plan, &finished_);
+  for (const scheduler::Finished& f : finished_) Finish(f);
   for (const SequenceId id : plan.preempted) {
     const auto found = samples_.find(static_cast<uint64_t>(id));
     if (found != samples_.end()) ++found->second.preemptions;
   }
   mine_.preemptions += static_cast<int64_t>(plan.preempted.size());
   if (plan.steps.empty()) return false;
-  std::vector<SlotStep> steps;
-  steps.reserve(plan.steps.size());
-  for (const scheduler::SequenceStep& step : plan.steps) steps.push_back(MakeStep(step));
+  turn.job.steps.resize(plan.steps.size());
+  for (size_t i = 0; i < plan.steps.size(); ++i) MakeStep(plan.steps[i], &turn.job.steps[i]);
   ++mine_.steps;
   mine_.rows += plan.rows();
-  device_.Post(std::move(steps), std::exchange(paused_, false));
-  out_.push_back(std::move(plan));
+  turn.job.after_pause = std::exchange(paused_, false);
+  device_.Post(&turn.job);
+  ++outs_;
   return true;
 }
 
-SlotStep Engine::Loop::MakeStep(const scheduler::SequenceStep& step) {
+void Engine::Loop::MakeStep(const scheduler::SequenceStep& step, SlotStep* out) {
   const scheduler::Scheduler::Holding holding = scheduler_.Of(step.sequence);
-  SlotStep out{.slot = step.slot,
-               .rows = step.rows,
-               .prompt_end = step.prompt_end,
-               .draws = step.draws,
-               .saves = step.saves,
-               .start = {},
-               .blocks = {}};
-  out.blocks.reserve(holding.blocks.size());
-  for (const BlockId block : holding.blocks) out.blocks.push_back(pool_->At(block));
-  if (!step.begins) return out;
+  out->slot = step.slot;
+  out->rows = step.rows;
+  out->prompt_end = step.prompt_end;
+  out->draws = step.draws;
+  out->saves = step.saves;
+  out->start.reset();
+  FillBlocks(step, holding.blocks, out);
+  if (!step.begins) return;
   Sample& sample = samples_.at(static_cast<uint64_t>(step.sequence));
   const Request& request = sample.shared->request;
   if (!sample.begun) {
@@ -314,37 +326,62 @@ SlotStep Engine::Loop::MakeStep(const scheduler::SequenceStep& step) {
                   .keeps_logits = request.digests};
   if (step.snapshot) start.windows = snapshots_.at(static_cast<uint64_t>(*step.snapshot));
   start.sampling.stream += static_cast<uint32_t>(sample.number);
-  out.start = std::move(start);
-  return out;
+  out->start = std::move(start);
+}
+
+// Only what is new to the runner, since a long sequence has thousands of blocks.
+void Engine::Loop::FillBlocks(const scheduler::SequenceStep& step, std::span<const BlockId> table,
+                              SlotStep* out) {
+  Sample& sample = samples_.at(static_cast<uint64_t>(step.sequence));
+  out->blocks.clear();
+  if (step.begins) {
+    sample.told_blocks = 0;
+    sample.exchanged.clear();
+  }
+  for (const size_t index : sample.exchanged) {
+    out->blocks.push_back({static_cast<int64_t>(index), pool_->At(table[index])});
+  }
+  sample.exchanged.clear();
+  for (; sample.told_blocks < table.size(); ++sample.told_blocks) {
+    const auto index = static_cast<int64_t>(sample.told_blocks);
+    out->blocks.push_back({index, pool_->At(table[sample.told_blocks])});
+  }
 }
 
 void Engine::Loop::CommitOldest() {
-  const scheduler::Plan plan = std::move(out_.front());
-  out_.pop_front();
+  Turn& turn = turns_[oldest_];
+  const scheduler::Plan& plan = turn.plan;
   const double patience_ms =
       plan.predicted_ms > 0 ? std::max(kSlow * plan.predicted_ms, kLeastPatienceMs) : kForeverMs;
-  DeviceThread::Done done = device_.Wait(patience_ms, [&](double ms) {
+  StepJob& job = *device_.Wait(patience_ms, [&](double ms) {
     LogWarn("step {} of {} rows has taken {:.0f} ms, {:.1f} ms were predicted", plan.number,
             plan.rows(), ms, plan.predicted_ms);
     ++mine_.slow_steps;
   });
+  KURUMA_CHECK(&job == &turn.job);
   const Clock::time_point start = Clock::now();
-  mine_.run_ms += done.ms;
-  mine_.idle_ms += done.idle_ms;
-  if (!done.status.ok()) {
-    LogWarn("step {} failed: {}", plan.number, done.status.message());
-    done.results.assign(
-        plan.steps.size(),
-        SlotResult{.drawn = {}, .logits = {}, .windows = {}, .status = done.status});
+  oldest_ = (oldest_ + 1) % turns_.size();
+  --outs_;
+  mine_.run_ms += job.ms;
+  mine_.idle_ms += job.idle_ms;
+  if (!job.status.ok()) {
+    LogWarn("step {} failed: {}", plan.number, job.status.message());
+    SlotResult failed;
+    failed.status = job.status;
+    job.results.assign(plan.steps.size(), failed);
   }
   results_.clear();
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    results_.push_back(Judge(plan.steps[i], done.results[i], plan.number));
+    results_.push_back(Judge(plan.steps[i], job.results[i], plan.number));
   }
-  scheduler_.Commit(results_, done.ms, &committed_);
-  KeepSnapshots(plan, done.results, committed_);
-  Deliver(plan, done.results, committed_);
-  metrics_.Stepped(done.ms, done.idle_ms, plan.rows());
+  scheduler_.Commit(results_, job.ms, &committed_);
+  for (const scheduler::Committed::Exchange& exchange : committed_.exchanges) {
+    const auto found = samples_.find(static_cast<uint64_t>(exchange.sequence));
+    if (found != samples_.end()) found->second.exchanged.push_back(exchange.index);
+  }
+  KeepSnapshots(plan, job.results, committed_);
+  Deliver(plan, job.results, committed_);
+  metrics_.Stepped(job.ms, job.idle_ms, plan.rows());
   mine_.plan_ms += MsSince(start);
 }
 

@@ -43,7 +43,7 @@ Status Executor::Run(const std::vector<SlotStep>& steps, std::vector<SlotResult>
 
 Status Executor::TryRun(const std::vector<SlotStep>& steps, std::vector<SlotResult>* results) {
   inputs_.clear();
-  std::vector<size_t> input_of(steps.size());
+  input_of_.assign(steps.size(), 0);
   for (size_t i = 0; i < steps.size(); ++i) {
     std::unique_ptr<Slot>& slot = slots_[Index(steps[i].slot)];
     if (steps[i].start) {
@@ -54,14 +54,14 @@ Status Executor::TryRun(const std::vector<SlotStep>& steps, std::vector<SlotResu
       (*results)[i].status = Internal("an earlier step of the sequence failed");
       continue;
     }
-    input_of[i] = inputs_.size();
+    input_of_[i] = inputs_.size();
     inputs_.push_back(Prepare(steps[i], slot.get()));
   }
   if (inputs_.empty()) return Status();
   KURUMA_RETURN_IF_ERROR(model_->Forward(inputs_, nullptr, &forward_));
   for (size_t i = 0; i < steps.size(); ++i) {
     if (!(*results)[i].status.ok()) continue;
-    Finish(steps[i], input_of[i], slots_[Index(steps[i].slot)].get(), &(*results)[i]);
+    Finish(steps[i], input_of_[i], slots_[Index(steps[i].slot)].get(), &(*results)[i]);
   }
   return Status();
 }
@@ -77,10 +77,10 @@ model::SequenceInput Executor::Prepare(const SlotStep& step, Slot* slot) {
       model::ResumePoint point{.position = start.first};
       if (start.windows != nullptr) point.windows = *start.windows;
       const auto stored = std::span(slot->tokens).first(static_cast<size_t>(start.stored));
-      slot->state = model::ResumeSequence(model_->layout(), stored, step.blocks, point);
+      slot->state = model::ResumeSequence(model_->layout(), stored, {}, point);
     }
   }
-  slot->state.UseBlocks(step.blocks);
+  for (const SlotStep::Block& block : step.blocks) slot->state.UseBlock(block.index, block.bytes);
   const auto from = static_cast<size_t>(slot->state.position());
   const auto rows = static_cast<size_t>(step.rows);
   KURUMA_CHECK(from + rows <= slot->tokens.size());

@@ -37,6 +37,7 @@ class Executor : public Runner {
   model::Model* model_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<model::SequenceInput> inputs_;
+  std::vector<size_t> input_of_;  // by step
   model::ForwardResult forward_;
 };
 

@@ -38,7 +38,13 @@ struct SlotStep {
   bool draws = false;
   bool saves = false;              // the result holds the windows after these rows
   std::optional<SlotStart> start;  // the slot is taken over
-  std::vector<std::byte*> blocks;  // the whole table
+  // Places of the slot's block table that change, in this order; at a start, all there are. Block i
+  // holds the global KV of tokens [128 i, 128 (i + 1)).
+  struct Block {
+    int64_t index = 0;
+    std::byte* bytes = nullptr;
+  };
+  std::vector<Block> blocks;
 };
 
 struct SlotResult {

@@ -91,6 +91,15 @@ void SequenceState::UseBlocks(std::span<std::byte* const> blocks) {
   block_table_.assign(blocks.begin(), blocks.end());
 }
 
+void SequenceState::UseBlock(int64_t index, std::byte* block) {
+  KURUMA_CHECK(!owns_blocks_ || block_table_.empty());
+  owns_blocks_ = false;
+  const auto at = static_cast<size_t>(index);
+  KURUMA_CHECK(at <= block_table_.size());
+  if (at == block_table_.size()) block_table_.push_back(nullptr);
+  block_table_[at] = block;
+}
+
 const std::byte* SequenceState::WindowRow(int64_t ring, int64_t position) const {
   const int64_t slot = ring * layout_->window_slots + position % layout_->window_slots;
   return windows_.data() + slot * layout_->window_row_bytes;

@@ -75,6 +75,9 @@ class SequenceState {
   // what it held so far must be in the new one.
   void UseBlocks(std::span<std::byte* const> blocks);
 
+  // From now on block `index` is `block`: a further one, or another place for the same bytes.
+  void UseBlock(int64_t index, std::byte* block);
+
   // Stored row of `position` in ring `ring` (a backbone layer, or layers + draft stage).
   const std::byte* WindowRow(int64_t ring, int64_t position) const;
   std::byte* MutableWindowRow(int64_t ring, int64_t position);
