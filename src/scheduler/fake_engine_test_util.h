@@ -178,8 +178,10 @@ class FakeEngine {
   // What must hold for every plan.
   void Check(const Plan& plan) {
     std::set<SlotId> slots;
+    const std::set<SequenceId> preempted(plan.preempted.begin(), plan.preempted.end());
     for (const SequenceStep& step : plan.steps) {
       EXPECT_GT(step.rows, 0);
+      EXPECT_FALSE(preempted.contains(step.sequence)) << "made room and came back in one plan";
       EXPECT_TRUE(slots.insert(step.slot).second) << "a slot twice in a step";
       EXPECT_TRUE(step.prompt_end == 0 || step.first + step.rows <= step.prompt_end);
       EXPECT_EQ(step.draws, step.prompt_end == 0 || step.first + step.rows == step.prompt_end);
