@@ -4,9 +4,16 @@
 
 namespace kuruma::engine {
 
-DeviceThread::DeviceThread(model::Model* model, int64_t slots, bool bounded_replay,
-                           bool synchronous)
-    : executor_(model, slots, bounded_replay) {
+namespace {
+
+double Ms(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+}  // namespace
+
+DeviceThread::DeviceThread(std::unique_ptr<Runner> runner, bool synchronous)
+    : runner_(std::move(runner)) {
   if (!synchronous) thread_ = std::thread([this] { Main(); });
 }
 
@@ -28,15 +35,26 @@ void DeviceThread::Post(std::vector<SlotStep> steps, bool after_pause) {
   posted_.notify_one();
 }
 
-DeviceThread::Done DeviceThread::Wait() {
+DeviceThread::Done DeviceThread::Wait(double patience_ms,
+                                      const std::function<void(double ms)>& slow) {
+  const Clock::time_point start = Clock::now();
   std::unique_lock lock(mutex_);
   if (!thread_.joinable()) {
     const Job job = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    return Run(job);
+    Done done = Run(job);
+    if (done.ms > patience_ms) slow(done.ms);
+    return done;
   }
-  done_.wait(lock, [&] { return !finished_.empty(); });
+  const auto is_done = [&] { return !finished_.empty(); };
+  const std::chrono::duration<double, std::milli> patience(patience_ms);
+  if (!done_.wait_for(lock, patience, is_done)) {
+    lock.unlock();
+    slow(Ms(Clock::now() - start));
+    lock.lock();
+    done_.wait(lock, is_done);
+  }
   Done done = std::move(finished_.front());
   finished_.pop_front();
   return done;
@@ -58,15 +76,12 @@ void DeviceThread::Main() {
 }
 
 DeviceThread::Done DeviceThread::Run(const Job& job) {
-  const auto ms = [](Clock::duration time) {
-    return std::chrono::duration<double, std::milli>(time).count();
-  };
   const Clock::time_point start = Clock::now();
   Done done;
-  if (!job.after_pause) done.idle_ms = ms(start - last_end_);
-  done.status = executor_.Run(job.steps, &done.results);
+  if (!job.after_pause) done.idle_ms = Ms(start - last_end_);
+  done.status = runner_->Run(job.steps, &done.results);
   last_end_ = Clock::now();
-  done.ms = ms(last_end_ - start);
+  done.ms = Ms(last_end_ - start);
   return done;
 }
 

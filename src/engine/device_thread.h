@@ -1,17 +1,18 @@
-// The thread that runs steps on the model while the engine plans the next one.
+// The thread that runs steps while the engine plans the next one.
 #ifndef KURUMA_ENGINE_DEVICE_THREAD_H_
 #define KURUMA_ENGINE_DEVICE_THREAD_H_
 
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/status.h"
-#include "engine/executor.h"
-#include "model/model.h"
+#include "engine/runner.h"
 
 namespace kuruma::engine {
 
@@ -26,15 +27,16 @@ class DeviceThread {
   };
 
   // `synchronous`: there is no thread, Wait runs the step.
-  DeviceThread(model::Model* model, int64_t slots, bool bounded_replay, bool synchronous);
+  DeviceThread(std::unique_ptr<Runner> runner, bool synchronous);
   // Steps that were posted are run first.
   ~DeviceThread();
 
   // `after_pause`: nothing was to be done before, so the time since the last step is not idle time.
   void Post(std::vector<SlotStep> steps, bool after_pause);
 
-  // Of the oldest step that was posted and not waited for; there is one.
-  Done Wait();
+  // Of the oldest step that was posted and not waited for; there is one. `slow` is called once if
+  // that takes longer than `patience_ms`, while it still runs if that is possible.
+  Done Wait(double patience_ms, const std::function<void(double ms)>& slow);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -47,7 +49,7 @@ class DeviceThread {
   void Main();
   Done Run(const Job& job);
 
-  Executor executor_;
+  std::unique_ptr<Runner> runner_;
   Clock::time_point last_end_;  // of whoever calls Run
   std::mutex mutex_;            // of what follows
   std::condition_variable posted_, done_;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "engine/device_thread.h"
+#include "engine/engine_metrics.h"
 #include "engine/executor.h"
 #include "kv/block_cache.h"
 #include "scheduler/scheduler.h"
@@ -24,6 +25,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kDeadlinePoll = std::chrono::milliseconds(20);
+constexpr double kSlow = 10;               // times the prediction: worth a warning
+constexpr double kLeastPatienceMs = 1000;  // a busy machine is no reason for one
+constexpr double kForeverMs = 1e12;
+constexpr int64_t kMostSequences = 65536;
 
 double Seconds(Clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
@@ -39,16 +44,26 @@ double MsSince(Clock::time_point start) {
 // hand it to the model, commit the one before.
 class Engine::Loop {
  public:
-  Loop(model::Model* model, const EngineOptions& options,
-       const scheduler::SchedulerOptions& scheduling, std::unique_ptr<store::BlockPool> pool)
-      : model_(model),
-        options_(options),
-        scheduling_(scheduling),
-        pool_(std::move(pool)),
-        cache_({.blocks = scheduling.total_blocks}),
-        scheduler_(scheduling, &cache_),
-        device_(model, options.max_sequences, options.bounded_replay, options.synchronous),
-        thread_([this] { Main(); }) {}
+  struct Parts {
+    EngineOptions options;
+    RunnerTraits traits;
+    scheduler::SchedulerOptions scheduling;
+    std::unique_ptr<store::BlockPool> pool;
+    std::unique_ptr<Runner> runner;
+  };
+
+  explicit Loop(Parts parts)
+      : options_(parts.options),
+        traits_(std::move(parts.traits)),
+        scheduling_(std::move(parts.scheduling)),
+        pool_(std::move(parts.pool)),
+        cache_({.blocks = scheduling_.total_blocks, .snapshot_bytes = options_.snapshot_bytes}),
+        scheduler_(scheduling_, &cache_),
+        metrics_(options_.metrics),
+        device_(std::move(parts.runner), options_.synchronous) {
+    mine_.blocks = scheduling_.total_blocks;
+    thread_ = std::thread([this] { Main(); });
+  }
 
   ~Loop() {
     {
@@ -100,15 +115,17 @@ class Engine::Loop {
   bool PlanNext();
   SlotStep MakeStep(const scheduler::SequenceStep& step);
   void CommitOldest();
+  void KeepSnapshots(const scheduler::Plan& plan, const std::vector<SlotResult>& results,
+                     const scheduler::Committed& committed);
   scheduler::StepResult Judge(const scheduler::SequenceStep& step, const SlotResult& result,
-                              const Status& run);
+                              int64_t plan);
   void Deliver(const scheduler::Plan& plan, std::vector<SlotResult>& results,
                const scheduler::Committed& committed);
   void Finish(const scheduler::Finished& finished);
   void UpdateCounts();
 
-  model::Model* model_;
   const EngineOptions options_;
+  const RunnerTraits traits_;
   const scheduler::SchedulerOptions scheduling_;
   std::unique_ptr<store::BlockPool> pool_;
   kv::BlockCache cache_;
@@ -116,9 +133,14 @@ class Engine::Loop {
   std::unordered_map<uint64_t, Sample> samples_;  // by sequence
   std::unordered_map<uint64_t, std::shared_ptr<Shared>> requests_;
   std::deque<scheduler::Plan> out_;
+  std::unordered_map<uint64_t, std::shared_ptr<const WindowBytes>> snapshots_;  // by SnapshotId
+  std::vector<kv::SnapshotId> dropped_;  // scratch, as are the next two
+  std::vector<scheduler::StepResult> results_;
+  scheduler::Committed committed_;
   uint64_t next_sequence_ = 1;
   bool paused_ = true;  // the model had nothing to do
   EngineCounts mine_;   // what counts() will show
+  EngineMetrics metrics_;
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
@@ -134,7 +156,7 @@ class Engine::Loop {
 };
 
 Result<RequestId> Engine::Loop::Submit(Request request, Sink sink) {
-  const int64_t vocab = model_->config().vocab;
+  const int64_t vocab = traits_.vocab;
   if (request.prompt.empty()) return InvalidArgument("the prompt has no tokens");
   for (const int32_t token : request.prompt) {
     if (token < 0 || token >= vocab) {
@@ -148,7 +170,7 @@ Result<RequestId> Engine::Loop::Submit(Request request, Sink sink) {
   KURUMA_RETURN_IF_ERROR(scheduler::CheckFits(
       scheduling_, static_cast<int64_t>(request.prompt.size()), request.max_tokens));
   auto shared = std::make_shared<Shared>();
-  shared->root = kv::RootKey("", request.tenant);
+  shared->root = kv::RootKey(traits_.digest, request.tenant);
   shared->left = request.n;
   shared->request = std::move(request);
   shared->sink = std::move(sink);
@@ -266,6 +288,7 @@ SlotStep Engine::Loop::MakeStep(const scheduler::SequenceStep& step) {
                .rows = step.rows,
                .prompt_end = step.prompt_end,
                .draws = step.draws,
+               .saves = step.saves,
                .start = {},
                .blocks = {}};
   out.blocks.reserve(holding.blocks.size());
@@ -274,48 +297,77 @@ SlotStep Engine::Loop::MakeStep(const scheduler::SequenceStep& step) {
   Sample& sample = samples_.at(static_cast<uint64_t>(step.sequence));
   const Request& request = sample.shared->request;
   if (!sample.begun) {
-    sample.cached_tokens = step.first;
+    sample.begun = true;
+    sample.cached_tokens = step.stored;
+    mine_.prompt_tokens += static_cast<int64_t>(request.prompt.size());
+    mine_.cached_tokens += step.stored;
+    metrics_.Began(static_cast<int64_t>(request.prompt.size()), step.stored);
     const std::lock_guard lock(mutex_);
     --queued_;
   }
-  sample.begun = true;
   SlotStart start{.tokens = {holding.tokens.begin(), holding.tokens.end()},
                   .prompt_tokens = static_cast<int64_t>(request.prompt.size()),
-                  .stored = step.first,
+                  .stored = step.stored,
+                  .first = step.first,
+                  .windows = {},
                   .sampling = request.sampling,
                   .keeps_logits = request.digests};
+  if (step.snapshot) start.windows = snapshots_.at(static_cast<uint64_t>(*step.snapshot));
   start.sampling.stream += static_cast<uint32_t>(sample.number);
   out.start = std::move(start);
   return out;
 }
 
 void Engine::Loop::CommitOldest() {
-  DeviceThread::Done done = device_.Wait();
-  const Clock::time_point start = Clock::now();
   const scheduler::Plan plan = std::move(out_.front());
   out_.pop_front();
+  const double patience_ms =
+      plan.predicted_ms > 0 ? std::max(kSlow * plan.predicted_ms, kLeastPatienceMs) : kForeverMs;
+  DeviceThread::Done done = device_.Wait(patience_ms, [&](double ms) {
+    LogWarn("step {} of {} rows has taken {:.0f} ms, {:.1f} ms were predicted", plan.number,
+            plan.rows(), ms, plan.predicted_ms);
+    ++mine_.slow_steps;
+  });
+  const Clock::time_point start = Clock::now();
   mine_.run_ms += done.ms;
   mine_.idle_ms += done.idle_ms;
-  if (!done.status.ok()) LogWarn("a step failed: {}", done.status.message());
-  std::vector<scheduler::StepResult> results;
-  results.reserve(plan.steps.size());
-  for (size_t i = 0; i < plan.steps.size(); ++i) {
-    results.push_back(Judge(plan.steps[i], done.results[i], done.status));
+  if (!done.status.ok()) {
+    LogWarn("step {} failed: {}", plan.number, done.status.message());
+    done.results.assign(
+        plan.steps.size(),
+        SlotResult{.drawn = {}, .logits = {}, .windows = {}, .status = done.status});
   }
-  scheduler::Committed committed;
-  scheduler_.Commit(results, done.ms, &committed);
-  Deliver(plan, done.results, committed);
+  results_.clear();
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    results_.push_back(Judge(plan.steps[i], done.results[i], plan.number));
+  }
+  scheduler_.Commit(results_, done.ms, &committed_);
+  KeepSnapshots(plan, done.results, committed_);
+  Deliver(plan, done.results, committed_);
+  metrics_.Stepped(done.ms, done.idle_ms, plan.rows());
   mine_.plan_ms += MsSince(start);
 }
 
+void Engine::Loop::KeepSnapshots(const scheduler::Plan& plan,
+                                 const std::vector<SlotResult>& results,
+                                 const scheduler::Committed& committed) {
+  size_t at = 0;
+  for (const scheduler::Committed::Saved& saved : committed.saved) {
+    while (plan.steps[at].sequence != saved.sequence) ++at;
+    snapshots_[static_cast<uint64_t>(saved.id)] = results[at].windows;
+  }
+  cache_.snapshots().TakeDropped(&dropped_);
+  for (const kv::SnapshotId id : dropped_) snapshots_.erase(static_cast<uint64_t>(id));
+}
+
 scheduler::StepResult Engine::Loop::Judge(const scheduler::SequenceStep& step,
-                                          const SlotResult& result, const Status& run) {
+                                          const SlotResult& result, int64_t plan) {
   const auto found = samples_.find(static_cast<uint64_t>(step.sequence));
   if (found == samples_.end()) return {};  // has ended; this step was planned before that was known
   Sample& sample = found->second;
-  const Status& status = run.ok() ? result.status : run;
+  const Status& status = result.status;
   if (!status.ok()) {
-    sample.error = status;
+    sample.error = Status(status.code(), "step " + std::to_string(plan) + ": " + status.message());
     return {.token = -1, .stops = false, .failed = true};
   }
   scheduler::StepResult judged;
@@ -364,6 +416,7 @@ void Engine::Loop::Finish(const scheduler::Finished& finished) {
   event.cached_tokens = sample.cached_tokens;
   event.preemptions = sample.preemptions;
   if (sample.digest) event.digest = Hex(sample.digest->Finish());
+  metrics_.Finished(finished.reason);
   if (--sample.shared->left == 0) requests_.erase(static_cast<uint64_t>(sample.shared->id));
   sample.shared->sink(event);
 }
@@ -376,20 +429,38 @@ void Engine::Loop::UpdateCounts() {
   mine_.block_hits = blocks.hits;
   mine_.block_lookups = blocks.lookups;
   mine_.evictions = blocks.evictions;
+  mine_.blocks_in_use = blocks.private_blocks + blocks.pinned;
+  mine_.snapshot_hits = s.snapshot_hits;
+  mine_.replayed_rows = s.replayed_rows;
+  metrics_.Update(mine_);
   const std::lock_guard lock(mutex_);
   counts_ = mine_;
 }
 
 Result<std::unique_ptr<Engine>> Engine::Create(model::Model* model, const EngineOptions& options) {
-  const int64_t block_bytes = model->layout().block_bytes;
+  if (options.max_sequences < 1 || options.max_sequences > kMostSequences) {
+    return InvalidArgument("max_sequences must be in 1.." + std::to_string(kMostSequences) +
+                           ", got " + std::to_string(options.max_sequences));
+  }
+  return Create(std::make_unique<Executor>(model, options.max_sequences),
+                TraitsOf(*model, options.bounded_replay), options);
+}
+
+Result<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Runner> runner,
+                                               const RunnerTraits& traits,
+                                               const EngineOptions& options) {
+  const int64_t block_bytes = traits.block_bytes;
+  const bool saves = options.prefix_cache && options.snapshot_bytes >= traits.snapshot_bytes;
   scheduler::SchedulerOptions scheduling{.max_sequences = options.max_sequences,
                                          .max_step_tokens = options.max_step_tokens,
                                          .max_queue = int64_t{1} << 40,  // counted in Submit
-                                         .context = model->config().max_positions,
+                                         .context = traits.context,
                                          .total_blocks = options.kv_bytes / block_bytes,
                                          .watermark_blocks = 0,
                                          .target_tpot_ms = options.target_tpot_ms,
                                          .prefix_cache = options.prefix_cache,
+                                         .replay_from = traits.replay_from,
+                                         .snapshot_bytes = saves ? traits.snapshot_bytes : 0,
                                          .chaos_seed = options.chaos_seed};
   if (scheduling.total_blocks < 1) {
     return InvalidArgument("kv_bytes must be at least one block of " + std::to_string(block_bytes) +
@@ -400,8 +471,8 @@ Result<std::unique_ptr<Engine>> Engine::Create(model::Model* model, const Engine
   KURUMA_RETURN_IF_ERROR(scheduler::Scheduler::Check(scheduling));
   KURUMA_ASSIGN_OR_RETURN(auto pool,
                           store::BlockPool::Create(scheduling.total_blocks, block_bytes));
-  return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<Loop>(model, options, scheduling, std::move(pool))));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Loop>(
+      Loop::Parts{options, traits, scheduling, std::move(pool), std::move(runner)})));
 }
 
 Engine::Engine(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}

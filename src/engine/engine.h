@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/metrics.h"
 #include "base/status.h"
+#include "engine/runner.h"
 #include "engine/sampler.h"
 #include "model/model.h"
 #include "scheduler/plan.h"
@@ -29,7 +31,9 @@ struct EngineOptions {
   bool synchronous = false;             // plan a step only when the one before is done
   bool prefix_cache = true;             // find and keep global KV of equal beginnings
   bool bounded_replay = false;  // approximate after a hit: one window instead of all that matters
-  uint64_t chaos_seed = 0;      // for tests: random chunks and preemptions; 0: none
+  int64_t snapshot_bytes = int64_t{256} << 20;  // memory of window snapshots; 0: none are kept
+  uint64_t chaos_seed = 0;                      // for tests: random chunks and preemptions; 0: none
+  MetricsRegistry* metrics = nullptr;  // must outlive the engine; null: nothing is recorded
 };
 
 struct Request {
@@ -67,15 +71,22 @@ struct EngineCounts {
   int64_t waiting = 0;
   int64_t running = 0;
   int64_t steps = 0;
-  int64_t rows = 0;  // of all steps, replayed ones not counted
-  int64_t tokens = 0;
+  int64_t rows = 0;           // of all steps, replayed ones included
+  int64_t replayed_rows = 0;  // to rebuild windows after a prefix hit
+  int64_t tokens = 0;         // drawn and delivered
+  int64_t prompt_tokens = 0;  // of samples that began; a preempted one counts once
+  int64_t cached_tokens = 0;  // of those, found in the cache
   int64_t preemptions = 0;
   int64_t block_hits = 0;
   int64_t block_lookups = 0;
   int64_t evictions = 0;
-  double plan_ms = 0;  // in planning and committing
-  double run_ms = 0;   // in steps
-  double idle_ms = 0;  // the model waited for a plan although there were sequences to run
+  int64_t snapshot_hits = 0;  // admissions that went on from saved windows
+  int64_t blocks = 0;         // of the cache
+  int64_t blocks_in_use = 0;  // of those, held by running sequences
+  int64_t slow_steps = 0;     // took ten times as long as predicted
+  double plan_ms = 0;         // in planning and committing
+  double run_ms = 0;          // in steps
+  double idle_ms = 0;         // the model waited for a plan although there were sequences to run
 };
 
 // Thread safe.
@@ -84,6 +95,11 @@ class Engine {
   // Starts the threads. The model must outlive the engine and is its own from now on.
   // InvalidArgument: an option out of range; ResourceExhausted: no memory for the cache.
   static Result<std::unique_ptr<Engine>> Create(model::Model* model, const EngineOptions& options);
+
+  // The same over another runner, with room for options.max_sequences slots.
+  static Result<std::unique_ptr<Engine>> Create(std::unique_ptr<Runner> runner,
+                                                const RunnerTraits& traits,
+                                                const EngineOptions& options);
 
   // Ends all requests (kCancelled) and joins the threads.
   ~Engine();

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <thread>
 
 #include "tests/support/tiny_model.h"
 
@@ -26,6 +27,7 @@ struct Answer {
   std::string digest;
   int64_t cached = 0;
   int64_t preemptions = 0;
+  std::string error;
   int finished = 0;
 
   bool operator==(const Answer& o) const {
@@ -52,6 +54,7 @@ class Collector {
         answer.digest = event.digest;
         answer.cached = event.cached_tokens;
         answer.preemptions = event.preemptions;
+        answer.error = event.error.message();
         ++answer.finished;
         ++finished_;
         changed_.notify_all();
@@ -190,6 +193,48 @@ TEST_P(Identity, WarmEqualsColdAndHits) {
       EXPECT_GE(cached, 128 * 8) << "the second round must hit";
     }
   }
+  EXPECT_GT(engine->counts().snapshot_hits, 0);
+}
+
+// A conversation: each prompt begins with the prompt and the answer before. Windows are restored
+// (all memory), rebuilt (none for snapshots), or partly one and partly the other.
+TEST_P(Identity, TurnsGoOnWhereTheLastOneEnded) {
+  Tiny tiny = Load();
+  const int64_t one = tiny.model->layout().snapshot_bytes;
+  for (const int64_t bytes : {int64_t{256} << 20, 2 * one, int64_t{0}}) {
+    EngineOptions options{.max_sequences = 3, .max_step_tokens = 60, .kv_bytes = 64 << 20};
+    options.snapshot_bytes = bytes;
+    const auto engine = OrThrow(Engine::Create(tiny.model.get(), options));
+    std::vector<Request> talks(2);
+    talks[0].prompt = RandomTokens(*tiny.model, 90, 8);
+    talks[1].prompt = RandomTokens(*tiny.model, 140, 9);
+    for (int turn = 0; turn < 5; ++turn) {
+      Collector collector;
+      for (size_t i = 0; i < talks.size(); ++i) {
+        talks[i].max_tokens = 40 + 9 * turn;
+        talks[i].sampling.temperature = turn % 2;
+        talks[i].digests = true;
+        ASSERT_TRUE(engine->Submit(talks[i], collector.For(static_cast<int>(i))).ok());
+      }
+      const Answers answers = collector.Wait(2);
+      EXPECT_EQ(Alone(*tiny.model, Plain(), talks), answers) << turn << ", snapshots " << bytes;
+      for (size_t i = 0; i < talks.size(); ++i) {
+        const auto& answer = answers.at({static_cast<int>(i), 0}).tokens;
+        talks[i].prompt.insert(talks[i].prompt.end(), answer.begin(), answer.end());
+        const auto more = RandomTokens(*tiny.model, 17, static_cast<uint32_t>(turn));
+        talks[i].prompt.insert(talks[i].prompt.end(), more.begin(), more.end());
+      }
+    }
+    const EngineCounts counts = engine->counts();
+    EXPECT_GT(counts.cached_tokens, 0);
+    if (bytes == 0) {
+      EXPECT_EQ(counts.snapshot_hits, 0);
+      EXPECT_GT(counts.replayed_rows, 0);
+    } else if (bytes > 2 * one) {
+      EXPECT_GT(counts.snapshot_hits, 3);
+      EXPECT_EQ(counts.replayed_rows, 0) << "every turn's windows were saved";
+    }
+  }
 }
 
 TEST_P(Identity, ThreadsDoNotMatter) {
@@ -238,6 +283,102 @@ TEST(Engine, StopsEndASampleAtItsToken) {
     EXPECT_EQ(answer.tokens, std::vector<int32_t>(whole.begin(), whole.begin() + 7));
     EXPECT_EQ(answer.reason, FinishReason::kStop);
     EXPECT_EQ(seen, 7) << "asked again after the end";
+  }
+}
+
+// Answers with the number of rows a slot has seen, or does what the test wants.
+class FakeRunner : public Runner {
+ public:
+  // `act` sees the number of the step and how many slots take part.
+  explicit FakeRunner(std::function<Status(int64_t step, size_t slots)> act)
+      : act_(std::move(act)) {}
+
+  Status Run(const std::vector<SlotStep>& steps, std::vector<SlotResult>* results) override {
+    results->assign(steps.size(), SlotResult());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].draws) (*results)[i].drawn = SampledToken{.token = 1, .logprob = 0, .top = {}};
+    }
+    return act_(++steps_, steps.size());
+  }
+
+ private:
+  std::function<Status(int64_t step, size_t slots)> act_;
+  int64_t steps_ = 0;
+};
+
+std::unique_ptr<Engine> FakeEngine(const EngineOptions& options,
+                                   std::function<Status(int64_t step, size_t slots)> act) {
+  const RunnerTraits traits{
+      .digest = "", .vocab = 10, .context = 10'000, .block_bytes = 128, .replay_from = {}};
+  return OrThrow(Engine::Create(std::make_unique<FakeRunner>(std::move(act)), traits, options));
+}
+
+TEST(Engine, AFailedStepEndsItsRequestsAndNoOthers) {
+  for (const bool synchronous : {true, false}) {
+    EngineOptions options{.max_sequences = 4, .max_step_tokens = 64, .kv_bytes = 1 << 20};
+    options.synchronous = synchronous;
+    int together = 0;
+    const auto engine = FakeEngine(options, [&](int64_t, size_t slots) {
+      return slots == 2 && ++together == 5 ? ResourceExhausted("no memory") : Status();
+    });
+    Collector collector;
+    Request request;
+    request.prompt = {1, 2, 3};
+    request.max_tokens = 5000;
+    ASSERT_TRUE(engine->Submit(request, collector.For(0)).ok());
+    ASSERT_TRUE(engine->Submit(request, collector.For(1)).ok());
+    for (const auto& [key, answer] : collector.Wait(2)) {
+      EXPECT_EQ(answer.reason, FinishReason::kFailed);
+      EXPECT_LT(answer.tokens.size(), 5000u);
+      EXPECT_EQ(answer.error.rfind("step ", 0), 0u) << answer.error;
+      EXPECT_NE(answer.error.find(": no memory"), std::string::npos) << answer.error;
+    }
+    request.max_tokens = 20;
+    ASSERT_TRUE(engine->Submit(request, collector.For(2)).ok());
+    EXPECT_EQ(collector.Wait(3).at({2, 0}).tokens.size(), 20u) << "the engine goes on";
+  }
+}
+
+TEST(Engine, AStepThatHangsIsReported) {
+  for (const bool synchronous : {true, false}) {
+    EngineOptions options{.max_sequences = 1, .max_step_tokens = 64, .kv_bytes = 1 << 20};
+    options.synchronous = synchronous;
+    const auto engine = FakeEngine(options, [](int64_t step, size_t) {
+      if (step == 30) std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+      return Status();
+    });
+    Collector collector;
+    Request request;
+    request.prompt = {1, 2, 3};
+    request.max_tokens = 40;
+    ASSERT_TRUE(engine->Submit(request, collector.For(0)).ok());
+    collector.Wait(1);
+    engine->Cancel(RequestId{99});  // one more round of the loop: counts are those of the end
+    EXPECT_EQ(engine->counts().slow_steps, 1);
+  }
+}
+
+TEST(Engine, MetricsAddUp) {
+  MetricsRegistry registry;
+  EngineOptions options{.max_sequences = 2, .max_step_tokens = 64, .kv_bytes = 1 << 20};
+  options.metrics = &registry;
+  {
+    const auto engine = FakeEngine(options, [](int64_t, size_t) { return Status(); });
+    Collector collector;
+    Request request;
+    request.prompt.assign(300, 1);
+    request.max_tokens = 7;
+    request.n = 2;
+    ASSERT_TRUE(engine->Submit(request, collector.For(0)).ok());
+    collector.Wait(2);
+  }
+  const std::string text = registry.Text();
+  for (const char* line :
+       {"kuruma_prompt_tokens_total 600\n", "kuruma_prompt_tokens_cached_total 256\n",
+        "kuruma_generation_tokens_total 14\n", "kuruma_num_requests_running 0\n",
+        "kuruma_request_finished_total{finished_reason=\"length\"} 2\n",
+        "kuruma_prefix_cache_hits_total 2\n", "kuruma_kv_cache_usage_perc 0\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
   }
 }
 

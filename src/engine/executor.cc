@@ -1,11 +1,15 @@
 #include "engine/executor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
 
 namespace kuruma::engine {
+
 struct Executor::Slot {
   explicit Slot(const model::StateLayout& layout) : state(layout) {}
 
@@ -14,71 +18,120 @@ struct Executor::Slot {
   int64_t prompt_tokens = 0;
   std::unique_ptr<Sampler> sampler;
   bool keeps_logits = false;
+  bool broken = false;  // a step failed: the state is of no use
 };
 
-Executor::Executor(model::Model* model, int64_t slots, bool bounded_replay)
-    : model_(model), bounded_replay_(bounded_replay), slots_(static_cast<size_t>(slots)) {}
+Executor::Executor(model::Model* model, int64_t slots)
+    : model_(model), slots_(static_cast<size_t>(slots)) {}
 
 Executor::~Executor() = default;
 
 Status Executor::Run(const std::vector<SlotStep>& steps, std::vector<SlotResult>* results) {
-  results->assign(steps.size(), SlotResult());
-  std::vector<model::SequenceInput> inputs;
-  inputs.reserve(steps.size());
-  for (const SlotStep& step : steps) {
-    std::unique_ptr<Slot>& slot = slots_[Index(step.slot)];
-    if (step.start) {
-      slot = std::make_unique<Slot>(model_->layout());
-      Start(step, slot.get());
-    }
-    slot->state.UseBlocks(step.blocks);
-    // After a prefix hit the rows that are replayed come before those of the plan.
-    const int64_t from = slot->state.position();
-    const int64_t end = step.start ? step.start->stored + step.rows : from + step.rows;
-    KURUMA_CHECK(end <= static_cast<int64_t>(slot->tokens.size()));
-    inputs.push_back({&slot->state,
-                      std::span(slot->tokens)
-                          .subspan(static_cast<size_t>(from), static_cast<size_t>(end - from)),
-                      step.prompt_end,
-                      step.draws ? model::LogitRows::kLast : model::LogitRows::kNone});
+  Status status;
+  try {
+    results->assign(steps.size(), SlotResult());
+    status = TryRun(steps, results);
+  } catch (const std::bad_alloc&) {
+    status = ResourceExhausted("there is not enough memory for a step");
   }
-  KURUMA_RETURN_IF_ERROR(model_->Forward(inputs, nullptr, &forward_));
+  if (status.ok()) return status;
+  for (const SlotStep& step : steps) {
+    if (slots_[Index(step.slot)] != nullptr) slots_[Index(step.slot)]->broken = true;
+  }
+  return status;
+}
+
+Status Executor::TryRun(const std::vector<SlotStep>& steps, std::vector<SlotResult>* results) {
+  inputs_.clear();
+  std::vector<size_t> input_of(steps.size());
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (!steps[i].draws) continue;
-    (*results)[i] = Draw(forward_.Row(forward_.first_row[i]), slots_[Index(steps[i].slot)].get());
+    std::unique_ptr<Slot>& slot = slots_[Index(steps[i].slot)];
+    if (steps[i].start) {
+      slot.reset();  // first, so that a failure leaves none
+      slot = std::make_unique<Slot>(model_->layout());
+    }
+    if (slot == nullptr || slot->broken) {
+      (*results)[i].status = Internal("an earlier step of the sequence failed");
+      continue;
+    }
+    input_of[i] = inputs_.size();
+    inputs_.push_back(Prepare(steps[i], slot.get()));
+  }
+  if (inputs_.empty()) return Status();
+  KURUMA_RETURN_IF_ERROR(model_->Forward(inputs_, nullptr, &forward_));
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (!(*results)[i].status.ok()) continue;
+    Finish(steps[i], input_of[i], slots_[Index(steps[i].slot)].get(), &(*results)[i]);
   }
   return Status();
 }
 
-void Executor::Start(const SlotStep& step, Slot* slot) {
-  const SlotStart& start = *step.start;
-  slot->tokens = start.tokens;
-  slot->prompt_tokens = start.prompt_tokens;
-  slot->sampler = std::make_unique<Sampler>(start.sampling);
-  slot->keeps_logits = start.keeps_logits;
-  if (start.stored == 0) return;
-  const int64_t window = model_->config().window;
-  const int64_t from = bounded_replay_ ? std::max<int64_t>(0, start.stored - window)
-                                       : model_->ReplayFrom(start.stored, step.prompt_end);
-  slot->state = model::ResumeSequence(
-      model_->layout(), std::span(slot->tokens).first(static_cast<size_t>(start.stored)),
-      step.blocks, from);
+model::SequenceInput Executor::Prepare(const SlotStep& step, Slot* slot) {
+  if (step.start) {
+    const SlotStart& start = *step.start;
+    slot->tokens = start.tokens;
+    slot->prompt_tokens = start.prompt_tokens;
+    slot->sampler = std::make_unique<Sampler>(start.sampling);
+    slot->keeps_logits = start.keeps_logits;
+    if (start.stored > 0) {
+      model::ResumePoint point{.position = start.first};
+      if (start.windows != nullptr) point.windows = *start.windows;
+      const auto stored = std::span(slot->tokens).first(static_cast<size_t>(start.stored));
+      slot->state = model::ResumeSequence(model_->layout(), stored, step.blocks, point);
+    }
+  }
+  slot->state.UseBlocks(step.blocks);
+  const auto from = static_cast<size_t>(slot->state.position());
+  const auto rows = static_cast<size_t>(step.rows);
+  KURUMA_CHECK(from + rows <= slot->tokens.size());
+  return {&slot->state, std::span(slot->tokens).subspan(from, rows), step.prompt_end,
+          step.draws ? model::LogitRows::kLast : model::LogitRows::kNone};
 }
 
-SlotResult Executor::Draw(std::span<const float> logits, Slot* slot) {
+void Executor::Finish(const SlotStep& step, size_t input, Slot* slot, SlotResult* result) {
+  const int broken = forward_.broken_layer[input];
+  if (broken >= 0) {
+    result->status = Internal(fmt::format("numbers are not finite from layer {} on", broken));
+  } else if (step.draws) {
+    result->status = Draw(forward_.Row(forward_.first_row[input]), slot, result);
+  }
+  slot->broken = !result->status.ok();
+  if (step.saves && !slot->broken) {
+    result->windows = std::make_shared<const WindowBytes>(slot->state.SaveWindows());
+  }
+}
+
+Status Executor::Draw(std::span<const float> logits, Slot* slot, SlotResult* result) {
   const std::span<const int32_t> tokens(slot->tokens);
   const auto prompt = static_cast<size_t>(slot->prompt_tokens);
-  Result<SampledToken> drawn = slot->sampler->Sample(
-      logits, {tokens.first(prompt), tokens.subspan(prompt)}, slot->state.position());
-  SlotResult result;
-  if (!drawn.ok()) {
-    result.status = drawn.status();
-    return result;
+  KURUMA_ASSIGN_OR_RETURN(
+      result->drawn, slot->sampler->Sample(logits, {tokens.first(prompt), tokens.subspan(prompt)},
+                                           slot->state.position()));
+  slot->tokens.push_back(result->drawn->token);
+  if (slot->keeps_logits) result->logits.assign(logits.begin(), logits.end());
+  return Status();
+}
+
+RunnerTraits TraitsOf(const model::Model& model, bool bounded_replay) {
+  RunnerTraits traits{.digest = "",
+                      .vocab = model.config().vocab,
+                      .context = model.config().max_positions,
+                      .block_bytes = model.layout().block_bytes,
+                      .snapshot_bytes = model.layout().snapshot_bytes,
+                      .replay_from = {}};
+  // Compact prefill cuts windows at a place that depends on the prompt's length: windows that were
+  // saved for one prompt are not those of another.
+  if (model.prefill() == model::PrefillMode::kCompact) traits.snapshot_bytes = 0;
+  if (bounded_replay) {
+    traits.replay_from = [window = model.config().window](int64_t stored, int64_t) {
+      return std::max<int64_t>(0, stored - window);
+    };
+  } else {
+    traits.replay_from = [&model](int64_t stored, int64_t prompt_end) {
+      return model.ReplayFrom(stored, prompt_end);
+    };
   }
-  slot->tokens.push_back(drawn->token);
-  result.drawn = *std::move(drawn);
-  if (slot->keeps_logits) result.logits.assign(logits.begin(), logits.end());
-  return result;
+  return traits;
 }
 
 }  // namespace kuruma::engine

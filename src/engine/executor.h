@@ -1,70 +1,48 @@
-// Runs planned steps: packs the rows of all sequences into one batch, one forward pass, draws.
+// Runs planned steps on the model: packs the rows of all sequences into one batch, one forward
+// pass, draws.
 //
 // It knows slots, not requests. What was drawn in one step feeds the next one here, so that steps
 // can be planned before their tokens are known.
 #ifndef KURUMA_ENGINE_EXECUTOR_H_
 #define KURUMA_ENGINE_EXECUTOR_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <span>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
-#include "engine/sampler.h"
+#include "engine/runner.h"
 #include "model/model.h"
 
 namespace kuruma::engine {
 
-// What a slot needs to begin: everything about the sequence but its blocks.
-struct SlotStart {
-  std::vector<int32_t> tokens;  // prompt, and answer after a preemption
-  int64_t prompt_tokens = 0;    // of those, the prompt: penalties tell it from the answer
-  int64_t stored = 0;           // leading tokens whose global KV is in the blocks
-  SamplingParams sampling;
-  bool keeps_logits = false;  // results hold the logits that tokens are drawn from
-};
-
-// Rows of one slot.
-struct SlotStep {
-  SlotId slot = {};
-  int64_t rows = 0;
-  int64_t prompt_end = 0;  // 0: decoding
-  bool draws = false;
-  std::optional<SlotStart> start;  // the slot is taken over
-  std::vector<std::byte*> blocks;  // the whole table
-};
-
-struct SlotResult {
-  std::optional<SampledToken> drawn;
-  std::vector<float> logits;  // if the slot keeps them
-  Status status;              // not ok: no rows of use; only this slot is concerned
-};
-
-// One thread at a time.
-class Executor {
+class Executor : public Runner {
  public:
-  // `bounded_replay`: after a prefix hit one window is replayed instead of everything that results
-  // depend on (approximate).
-  Executor(model::Model* model, int64_t slots, bool bounded_replay);
-  ~Executor();
+  // `model` must outlive it.
+  Executor(model::Model* model, int64_t slots);
+  ~Executor() override;
 
-  // One step. Not ok: nothing was computed for any slot.
-  Status Run(const std::vector<SlotStep>& steps, std::vector<SlotResult>* results);
+  // ResourceExhausted: no memory for the step. A slot's status is Internal when its numbers are not
+  // finite; it names the layer where that began.
+  Status Run(const std::vector<SlotStep>& steps, std::vector<SlotResult>* results) override;
 
  private:
   struct Slot;
 
-  void Start(const SlotStep& step, Slot* slot);
-  SlotResult Draw(std::span<const float> logits, Slot* slot);
+  Status TryRun(const std::vector<SlotStep>& steps, std::vector<SlotResult>* results);
+  model::SequenceInput Prepare(const SlotStep& step, Slot* slot);
+  void Finish(const SlotStep& step, size_t input, Slot* slot, SlotResult* result);
+  Status Draw(std::span<const float> logits, Slot* slot, SlotResult* result);
 
   model::Model* model_;
-  bool bounded_replay_;
   std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<model::SequenceInput> inputs_;
   model::ForwardResult forward_;
 };
+
+// The traits of a model. `bounded_replay`: after a prefix hit one window is replayed instead of
+// everything that results depend on (approximate).
+RunnerTraits TraitsOf(const model::Model& model, bool bounded_replay);
 
 }  // namespace kuruma::engine
 

@@ -23,7 +23,6 @@ Lease& Lease::operator=(Lease&& other) noexcept {
   cache_ = std::exchange(other.cache_, nullptr);
   blocks_ = std::exchange(other.blocks_, {});
   published_ = std::exchange(other.published_, 0);
-  snapshot_ = std::exchange(other.snapshot_, std::nullopt);
   return *this;
 }
 
@@ -64,7 +63,6 @@ Lease BlockCache::Match(std::span<const BlockKey> keys, int64_t tokens, const Ro
   if (room.rows > 0 && !Reserve(end, &lease)) return Lease();
   counts_.lookups += static_cast<int64_t>(asked);
   counts_.hits += static_cast<int64_t>(keys.size());
-  if (!keys.empty()) lease.snapshot_ = snapshots_.Pin(lease.blocks_[keys.size() - 1]);
   return lease;
 }
 
@@ -163,8 +161,6 @@ BlockCacheCounts BlockCache::counts() const {
 }
 
 void BlockCache::Release(Lease* lease) {
-  if (lease->snapshot_) snapshots_.Unpin(*lease->snapshot_);
-  lease->snapshot_ = std::nullopt;
   // From the end, so that chains are given up from their end.
   for (size_t i = lease->blocks_.size(); i > 0; --i) {
     if (i > lease->published_) {

@@ -10,7 +10,6 @@
 #define KURUMA_KV_BLOCK_CACHE_H_
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -42,8 +41,6 @@ class Lease {
   int64_t capacity_tokens() const { return static_cast<int64_t>(blocks_.size()) * kBlockTokens; }
   // Tokens in published blocks; those found by Match at first.
   int64_t published_tokens() const { return static_cast<int64_t>(published_) * kBlockTokens; }
-  // Windows saved at published_tokens() when Match found these blocks, pinned until DropSnapshot.
-  std::optional<SnapshotId> snapshot() const { return snapshot_; }
 
  private:
   friend class BlockCache;
@@ -51,7 +48,6 @@ class Lease {
   BlockCache* cache_ = nullptr;  // null: holds nothing
   std::vector<BlockId> blocks_;
   size_t published_ = 0;  // leading blocks that are published and pinned by this lease
-  std::optional<SnapshotId> snapshot_;
 };
 
 struct BlockCacheOptions {

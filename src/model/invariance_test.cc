@@ -305,11 +305,20 @@ TEST_P(Invariance, ResumedPromptsEqualColdOnes) {
         for (const int64_t chunk : {length, int64_t{37}}) {
           SequenceState warm =
               ResumeSequence(model.layout(), {prompt.data(), static_cast<size_t>(stored)},
-                             pool.Table(blocks, 4 - blocks), from);
+                             pool.Table(blocks, 4 - blocks), {.position = from});
           const auto bits = finish(&warm, std::span(prompt).subspan(from), chunk);
           EXPECT_EQ(expected, bits) << length << " tokens, " << stored << " stored, from " << from
                                     << ", chunks of " << chunk;
         }
+        SequenceState part(model.layout());
+        Prefill(model, &part, {prompt.begin(), prompt.begin() + stored}, {50}, LogitRows::kNone);
+        const std::vector<std::byte> windows = part.SaveWindows();
+        EXPECT_EQ(static_cast<int64_t>(windows.size()), model.layout().snapshot_bytes);
+        SequenceState restored = ResumeSequence(
+            model.layout(), {prompt.data(), static_cast<size_t>(stored)},
+            pool.Table(blocks, 4 - blocks), {.position = stored, .windows = windows});
+        EXPECT_EQ(expected, finish(&restored, std::span(prompt).subspan(stored), 41))
+            << length << " tokens, windows saved at " << stored;
         EXPECT_EQ(before, pool.Copy(blocks)) << "a shared block was written";
       }
     }

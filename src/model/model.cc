@@ -117,6 +117,7 @@ Model::~Model() = default;
 const ModelConfig& Model::config() const { return parts_->config; }
 const StateLayout& Model::layout() const { return *parts_->layout; }
 const ModelWeights& Model::weights() const { return parts_->weights; }
+PrefillMode Model::prefill() const { return parts_->prefill.mode; }
 
 Result<std::unique_ptr<Model>> Model::Load(const std::string& directory, ModelOptions options) {
   KURUMA_CHECK(options.ops != nullptr && options.pool != nullptr);

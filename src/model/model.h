@@ -62,6 +62,9 @@ struct SequenceInput {
 struct ForwardResult {
   std::vector<float> logits;
   std::vector<int64_t> first_row;
+  // Per input: the first layer after which its numbers were not finite; -1: they are. Such an
+  // input's state is of no use any more.
+  std::vector<int> broken_layer;
   int64_t vocab = 0;
 
   std::span<const float> Row(int64_t row) const {
@@ -110,6 +113,7 @@ class Model {
   const ModelConfig& config() const;
   const StateLayout& layout() const;
   const ModelWeights& weights() const;
+  PrefillMode prefill() const;
 
   // Where a sequence must be replayed from so that windows and logits are those of a cold run, when
   // global KV of its first `stored` tokens is there and its prompt ends at `prompt_end` > stored:

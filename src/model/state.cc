@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -10,6 +11,16 @@ namespace kuruma::model {
 
 using kernels::RowBytes;
 using kernels::RowFormat;
+
+namespace {
+
+// Last in a snapshot, behind windows and compressor tails.
+struct Floors {
+  int64_t window;
+  int64_t decoder;
+};
+
+}  // namespace
 
 StateLayout::StateLayout(const ModelConfig& config, const Numerics& numerics) {
   const bool packed = numerics.quantize_caches;
@@ -36,6 +47,10 @@ StateLayout::StateLayout(const ModelConfig& config, const Numerics& numerics) {
   rings = config.layers + config.draft.stages;
   tail_slots = largest_ratio + slack;
   tail_row_floats = 2 * config.head_dim;
+  snapshot_bytes = rings * window_slots * window_row_bytes +
+                   static_cast<int64_t>(sources.size()) * tail_slots * tail_row_floats *
+                       static_cast<int64_t>(sizeof(float)) +
+                   static_cast<int64_t>(sizeof(Floors));
 }
 
 const SourceLayout& StateLayout::Source(int layer) const {
@@ -91,16 +106,38 @@ float* SequenceState::TailRow(size_t source, int64_t position) {
   return tails_.data() + slot * layout_->tail_row_floats;
 }
 
+std::vector<std::byte> SequenceState::SaveWindows() const {
+  KURUMA_CHECK(carry.rows == 0);
+  std::vector<std::byte> saved(static_cast<size_t>(layout_->snapshot_bytes));
+  const Floors floors{window_floor, decoder_floor};
+  const size_t tail_bytes = tails_.size() * sizeof(float);
+  std::memcpy(saved.data(), windows_.data(), windows_.size());
+  if (tail_bytes > 0) std::memcpy(saved.data() + windows_.size(), tails_.data(), tail_bytes);
+  std::memcpy(saved.data() + windows_.size() + tail_bytes, &floors, sizeof floors);
+  return saved;
+}
+
 SequenceState ResumeSequence(const StateLayout& layout, std::span<const int32_t> tokens,
-                             std::span<std::byte* const> blocks, int64_t replay_from) {
+                             std::span<std::byte* const> blocks, const ResumePoint& point) {
   const auto stored = static_cast<int64_t>(tokens.size());
-  KURUMA_CHECK(stored % kBlockTokens == 0 && replay_from >= 0 && replay_from <= stored);
+  KURUMA_CHECK(stored % kBlockTokens == 0 && point.position >= 0 && point.position <= stored);
   SequenceState state(layout);
   state.UseBlocks(blocks);
-  const auto before = tokens.first(replay_from);
+  const auto before = tokens.first(static_cast<size_t>(point.position));
   state.tokens.assign(before.begin(), before.end());
   state.stored = stored;
-  state.window_floor = state.decoder_floor = state.truncate_floor = replay_from;
+  state.window_floor = state.decoder_floor = state.truncate_floor = point.position;
+  if (point.windows.empty()) return state;
+  KURUMA_CHECK(point.windows.size() == static_cast<size_t>(layout.snapshot_bytes));
+  const std::byte* from = point.windows.data();
+  std::memcpy(state.windows_.data(), from, state.windows_.size());
+  from += state.windows_.size();
+  const size_t tail_bytes = state.tails_.size() * sizeof(float);
+  if (tail_bytes > 0) std::memcpy(state.tails_.data(), from, tail_bytes);
+  Floors floors;
+  std::memcpy(&floors, from + tail_bytes, sizeof floors);
+  state.window_floor = floors.window;
+  state.decoder_floor = floors.decoder;
   return state;
 }
 

@@ -23,6 +23,8 @@ struct SourceLayout {
   kernels::PagedRows entries;  // compressed KV
 };
 
+struct ResumePoint;
+
 // Sizes of everything a sequence owns; fixed by config and numerics. Immutable.
 struct StateLayout {
   StateLayout(const ModelConfig& config, const Numerics& numerics);
@@ -39,6 +41,7 @@ struct StateLayout {
   int64_t rings = 0;            // backbone layers + draft stages
   int64_t tail_slots = 0;       // rows kept per compressor: largest ratio + slack
   int64_t tail_row_floats = 0;  // kv then gate
+  int64_t snapshot_bytes = 0;   // SequenceState::SaveWindows
 };
 
 // Streams kept between prompt chunks for the decoder half: rows at the input of the first decoder
@@ -79,6 +82,10 @@ class SequenceState {
   float* TailRow(size_t source, int64_t position);
   std::byte* const* blocks() const { return block_table_.data(); }
 
+  // Everything but tokens and blocks, as bytes of fixed size (StateLayout::snapshot_bytes). Only
+  // between complete parts of a prompt, or while decoding: no streams are carried.
+  std::vector<std::byte> SaveWindows() const;
+
   std::vector<int32_t> tokens;
   int64_t stored = 0;          // global KV before this position is in the blocks and never written
   int64_t window_floor = 0;    // encoder windows never see rows before this position
@@ -87,6 +94,9 @@ class SequenceState {
   Carry carry;
 
  private:
+  friend SequenceState ResumeSequence(const StateLayout& layout, std::span<const int32_t> tokens,
+                                      std::span<std::byte* const> blocks, const ResumePoint& point);
+
   const StateLayout* layout_;
   bool owns_blocks_ = true;
   std::vector<std::unique_ptr<std::byte[]>> block_memory_;
@@ -95,12 +105,20 @@ class SequenceState {
   std::vector<float> tails_;
 };
 
+// Where a sequence goes on.
+struct ResumePoint {
+  int64_t position = 0;
+  // SaveWindows of a sequence with the same tokens at that position. Empty: windows are rebuilt by
+  // feeding the tokens from `position` on, which must be Model::ReplayFrom; rows before the end of
+  // what is stored have no meaning of their own then.
+  std::span<const std::byte> windows = {};
+};
+
 // A sequence that begins with `tokens`, all of which have their global KV in `blocks` (a multiple
-// of kBlockTokens; see UseBlocks), and goes on from position `replay_from` (Model::ReplayFrom):
-// feeding the tokens from there on rebuilds the windows without writing global KV again. Rows
-// before tokens.size() have no meaning of their own.
+// of kBlockTokens; see UseBlocks), and goes on at `point`, not behind them: what is fed of them
+// again writes no global KV.
 SequenceState ResumeSequence(const StateLayout& layout, std::span<const int32_t> tokens,
-                             std::span<std::byte* const> blocks, int64_t replay_from);
+                             std::span<std::byte* const> blocks, const ResumePoint& point);
 
 }  // namespace kuruma::model
 

@@ -12,15 +12,25 @@ int64_t Plan::rows() const {
   return rows;
 }
 
+namespace {
+
+// "(256)": more was found than the position where the step begins.
+std::string Found(const SequenceStep& step) {
+  return step.begins && step.stored != step.first ? fmt::format("({})", step.stored) : "";
+}
+
+}  // namespace
+
 std::string ToString(const Plan& plan) {
   std::string line = fmt::format("{}:", plan.number);
   const char* separator = " ";
   for (const SequenceStep& step : plan.steps) {
-    fmt::format_to(std::back_inserter(line), "{}{}@{}{} {}+{}", separator,
+    fmt::format_to(std::back_inserter(line), "{}{}@{}{} {}{}+{}", separator,
                    static_cast<uint64_t>(step.sequence), Index(step.slot), step.begins ? "!" : "",
-                   step.first, step.rows);
+                   step.first, Found(step), step.rows);
     if (step.prompt_end > 0) fmt::format_to(std::back_inserter(line), "/{}", step.prompt_end);
     if (step.draws) line += "*";
+    if (step.saves) line += "s";
     separator = " | ";
   }
   if (plan.preempted.empty()) return line;

@@ -30,22 +30,33 @@ struct Scheduler::Sequence {
   kv::Lease lease;
   bool running = false;
   SlotId slot = {};
-  bool begins = false;        // its next step takes the slot over
-  int64_t prompt_end = 0;     // while running: what has to be read before it decodes
-  int64_t planned = 0;        // positions whose rows are planned, out or done
-  int64_t computed = 0;       // positions whose rows are committed
-  int out = 0;                // plans that are out and hold a step of it
-  int draws_out = 0;          // of those that draw
-  bool leaves = false;        // preempted; its last step is still out
-  bool ended = false;         // told; its last step is still out
-  int64_t awaits_blocks = 0;  // before it may begin again
-  bool has_read = false;      // its prompt was computed once
-  int64_t last_plan = 0;      // that held a step of it
-  int64_t left_plan = 0;      // in which it had to step aside
+  bool begins = false;                     // its next step takes the slot over
+  int64_t stored = 0;                      // begins: tokens found in the cache
+  std::optional<kv::SnapshotId> snapshot;  // begins: windows at `planned`
+  int64_t checkpoints[2] = {};             // ends of parts of the prompt whose windows are saved
+  std::optional<BlockId> saved_answer;     // behind which windows were saved while decoding
+  int64_t prompt_end = 0;                  // while running: what has to be read before it decodes
+  int64_t planned = 0;                     // positions whose rows are planned, out or done
+  int64_t computed = 0;                    // positions whose rows are committed
+  int out = 0;                             // plans that are out and hold a step of it
+  int draws_out = 0;                       // of those that draw
+  bool leaves = false;                     // preempted; its last step is still out
+  bool ended = false;                      // told; its last step is still out
+  int64_t awaits_blocks = 0;               // before it may begin again
+  bool has_read = false;                   // its prompt was computed once
+  int64_t last_plan = 0;                   // that held a step of it
+  int64_t left_plan = 0;                   // in which it had to step aside
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   int64_t answer() const { return length() - static_cast<int64_t>(spec.prompt.size()); }
   bool active() const { return running && !leaves && !ended; }
+  // Where the part of the prompt ends that is read next.
+  int64_t part_end() const {
+    for (const int64_t checkpoint : checkpoints) {
+      if (planned < checkpoint) return checkpoint;
+    }
+    return prompt_end;
+  }
   bool reads() const { return active() && planned < prompt_end; }
   bool decodes() const {
     return active() && planned >= prompt_end && answer() + draws_out < spec.max_tokens;
@@ -150,6 +161,7 @@ void Scheduler::MakePlan(double now, Plan* plan, std::vector<Finished>* finished
   FindReading();  // some may have stepped aside
   PlanPrompts(PromptBudget(*plan, starving), true, plan);
   if (plan->steps.empty() && outs_ == 0) Unstick(plan);
+  plan->predicted_ms = 0;
   if (plan->steps.empty()) return;
   Out& out = out_[(oldest_out_ + outs_++) % out_.size()];
   out.steps = plan->steps;
@@ -158,6 +170,7 @@ void Scheduler::MakePlan(double now, Plan* plan, std::vector<Finished>* finished
     out.load.rows += step.rows;
     out.load.row_contexts += step.rows * step.first + step.rows * (step.rows - 1) / 2;
   }
+  plan->predicted_ms = times_.Predict(out.load);
 }
 
 void Scheduler::EndThoseDue(double now, std::vector<Finished>* finished) {
@@ -247,7 +260,7 @@ void Scheduler::PlanPrompts(int64_t budget, bool may_begin, Plan* plan) {
     } else {
       return;
     }
-    const int64_t rows = std::min(budget, s->prompt_end - s->planned);
+    const int64_t rows = std::min(budget, s->part_end() - s->planned);
     if (!cache_->Reserve(s->planned + rows, &s->lease)) return;
     AddStep(s, rows, plan);
     budget -= rows;
@@ -276,16 +289,39 @@ bool Scheduler::Begin(Sequence* s, int64_t budget) {
   kv::Lease lease = cache_->Match(s->keys, s->length(), {.rows = budget, .left = left});
   if (lease.blocks().empty()) return false;
   const int64_t cached = lease.published_tokens();
-  s->lease = std::move(lease);
   s->prompt_end = s->length();
-  s->planned = s->computed = cached;
+  ChooseStart(s, lease);
+  s->lease = std::move(lease);
+  s->computed = s->planned;
   s->running = s->begins = true;
   s->slot = free_slots_.back();
   free_slots_.pop_back();
   counts_.cached_tokens += cached;
+  counts_.snapshot_hits += s->snapshot ? 1 : 0;
   std::erase(waiting_, s);
   running_.insert(std::upper_bound(running_.begin(), running_.end(), s, Before), s);
   return true;
+}
+
+// Where `s` goes on with the blocks of `lease`, and the parts its prompt is read in. Windows are
+// complete at the end of a part. They are saved where they will be wanted again: at the end of what
+// was found, since others will find as much, and at the last block boundary of the prompt.
+void Scheduler::ChooseStart(Sequence* s, const kv::Lease& lease) {
+  const bool saves = options_.snapshot_bytes > 0;
+  s->stored = s->planned = lease.published_tokens();
+  s->snapshot.reset();
+  s->checkpoints[0] = s->checkpoints[1] = 0;
+  if (s->stored > 0 && options_.replay_from) {
+    s->planned = options_.replay_from(s->stored, saves ? s->stored : s->prompt_end);
+  }
+  if (!saves) return;
+  for (int64_t at = s->stored; at > s->planned && !s->snapshot; at -= kBlockTokens) {
+    const BlockId block = lease.blocks()[static_cast<size_t>(at / kBlockTokens - 1)];
+    s->snapshot = cache_->snapshots().Find(block);
+    if (s->snapshot) s->planned = at;
+  }
+  if (s->planned < s->stored) s->checkpoints[0] = s->stored;
+  s->checkpoints[1] = (s->prompt_end - 1) / kBlockTokens * kBlockTokens;
 }
 
 // Blocks for `tokens` tokens of a decoding sequence, at the expense of others if need be. False:
@@ -320,10 +356,17 @@ Scheduler::Sequence* Scheduler::Victim(const Sequence* wanting) const {
 void Scheduler::AddStep(Sequence* s, int64_t rows, Plan* plan) {
   SequenceStep step{.sequence = s->spec.id, .slot = s->slot, .first = s->planned, .rows = rows};
   const bool reads = s->planned < s->prompt_end;
-  if (reads) step.prompt_end = s->prompt_end;
+  if (reads) step.prompt_end = s->part_end();
+  if (s->planned < s->stored) counts_.replayed_rows += std::min(rows, s->stored - s->planned);
   s->planned += rows;
   step.draws = s->planned >= s->prompt_end;
+  const bool complete = !reads || s->planned == step.prompt_end;
+  step.saves = options_.snapshot_bytes > 0 && complete && s->planned % kBlockTokens == 0;
   step.begins = std::exchange(s->begins, false);
+  if (step.begins) {
+    step.stored = s->stored;
+    step.snapshot = s->snapshot;
+  }
   ++s->out;
   s->draws_out += step.draws ? 1 : 0;
   s->last_plan = plans_;
@@ -381,6 +424,7 @@ void Scheduler::LeaveSlot(Sequence* s) {
   s->lease.Release();
   s->running = s->begins = false;
   s->planned = s->computed = 0;
+  s->saved_answer.reset();
   free_slots_.push_back(s->slot);
 }
 
@@ -388,6 +432,7 @@ void Scheduler::Commit(std::span<const StepResult> results, double ms, Committed
   committed->tokens.clear();
   committed->finished.clear();
   committed->exchanges.clear();
+  committed->saved.clear();
   const Out& out = out_[oldest_out_];
   KURUMA_CHECK(outs_ > 0 && out.steps.size() == results.size());
   oldest_out_ = (oldest_out_ + 1) % out_.size();
@@ -413,6 +458,7 @@ void Scheduler::Accept(const SequenceStep& step, const StepResult& result, Seque
     committed->tokens.push_back({s->spec.id, result.token});
   }
   Publish(s, committed);
+  if (step.saves) Save(step, s, committed);
   if (!step.draws) return;
   if (result.stops) {
     End(s, FinishReason::kStop, &committed->finished);
@@ -431,6 +477,19 @@ void Scheduler::Publish(Sequence* s, Committed* committed) {
   for (const kv::Replacement& r : replacements_) {
     committed->exchanges.push_back({s->spec.id, r.index, r.block});
   }
+}
+
+// Of an answer that grows only the latest windows are kept.
+void Scheduler::Save(const SequenceStep& step, Sequence* s, Committed* committed) {
+  const int64_t position = step.first + step.rows;
+  KURUMA_CHECK(position <= s->lease.published_tokens());
+  const BlockId block = s->lease.blocks()[static_cast<size_t>(position / kBlockTokens - 1)];
+  const auto id = cache_->snapshots().Add(block, options_.snapshot_bytes);
+  if (!id) return;
+  committed->saved.push_back({s->spec.id, *id});
+  if (step.prompt_end > 0) return;
+  if (s->saved_answer) cache_->snapshots().Drop(*s->saved_answer);
+  s->saved_answer = block;
 }
 
 // Tells the end. The sequence itself goes in Settle, when its last step is done.

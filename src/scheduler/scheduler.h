@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -35,7 +36,11 @@ struct SchedulerOptions {
   int64_t starvation_plans = 8;   // a prompt that waits gets rows at least this often
   double target_tpot_ms = 0;      // longest step while sequences decode; 0: no bound
   bool prefix_cache = true;
-  uint64_t chaos_seed = 0;  // for tests: random chunks and preemptions; 0: none
+  // Where to go on so that windows are right, when `stored` tokens of a prompt that is read up to
+  // `prompt_end` were found in the cache; empty: at `stored`.
+  std::function<int64_t(int64_t stored, int64_t prompt_end)> replay_from = {};
+  int64_t snapshot_bytes = 0;  // size of one window snapshot; 0: none are taken
+  uint64_t chaos_seed = 0;     // for tests: random chunks and preemptions; 0: none
 };
 
 // A sequence to run.
@@ -65,9 +70,14 @@ struct Committed {
     size_t index = 0;
     BlockId block = {};
   };
+  struct Saved {  // the windows after the sequence's step are to be kept under this number
+    SequenceId sequence = {};
+    kv::SnapshotId id = {};
+  };
   std::vector<Token> tokens;  // of answers, in the order of the plan
   std::vector<Finished> finished;
   std::vector<Exchange> exchanges;
+  std::vector<Saved> saved;  // in the order of the plan
 };
 
 struct SchedulerCounts {
@@ -75,6 +85,8 @@ struct SchedulerCounts {
   int64_t running = 0;
   int64_t preemptions = 0;    // since the beginning
   int64_t cached_tokens = 0;  // of prompts, found by admissions since the beginning
+  int64_t snapshot_hits = 0;  // admissions that went on from a snapshot
+  int64_t replayed_rows = 0;  // planned, of tokens found in the cache
 };
 
 // One thread.
@@ -131,6 +143,7 @@ class Scheduler {
   void FindReading();
   bool IsReady(const Sequence* s) const;
   bool Begin(Sequence* s, int64_t budget);
+  void ChooseStart(Sequence* s, const kv::Lease& lease);
   bool ReservesFor(Sequence* s, int64_t tokens, Plan* plan);
   Sequence* Victim(const Sequence* wanting) const;
   void AddStep(Sequence* s, int64_t rows, Plan* plan);
@@ -141,6 +154,7 @@ class Scheduler {
   void Accept(const SequenceStep& step, const StepResult& result, Sequence* s,
               Committed* committed);
   void Publish(Sequence* s, Committed* committed);
+  void Save(const SequenceStep& step, Sequence* s, Committed* committed);
   void End(Sequence* s, FinishReason reason, std::vector<Finished>* finished);
   void Settle(Sequence* s);
   void LeaveSlot(Sequence* s);

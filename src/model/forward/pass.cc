@@ -1,6 +1,7 @@
 #include "model/forward/pass.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace kuruma::model {
 namespace {
@@ -15,6 +16,15 @@ void AppendRow(const Batch& from, int64_t row, Batch* to) {
   };
   append(from.streams, &to->streams);
   append(from.pre, &to->pre);
+}
+
+// Infinity and NaN are the numbers whose exponent has all bits set.
+bool AnyNotFinite(std::span<const float> values) {
+  uint32_t largest = 0;
+  for (const float value : values) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7FFFFFFF);
+  }
+  return largest >= 0x7F800000;
 }
 
 }  // namespace
@@ -131,7 +141,24 @@ void Pass::Layer(int layer, bool compress, const std::vector<int64_t>* keep_from
   ctx_.trace.Values("attn_post", layer, mix.post);
   ctx_.trace.Values("attn_comb", layer, mix.comb);
   FeedForwardHalf(ctx_, w, layer, mix.pre, batch);
+  LookForBroken(layer, batch);
   ctx_.trace.Values("streams_out", layer, batch->streams.view());
+}
+
+void Pass::LookForBroken(int layer, Batch* batch) {
+  const Rows streams = batch->streams.view();
+  std::vector<char> is_broken(static_cast<size_t>(batch->rows()));
+  ctx_.pool.ParallelFor(batch->rows(), 8, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      is_broken[r] = AnyNotFinite({streams.row(r), static_cast<size_t>(streams.cols)});
+    }
+  });
+  for (const Segment& s : batch->segments) {
+    const auto rows = is_broken.begin() + s.begin;
+    if (broken_layer_[s.input] < 0 && std::find(rows, rows + s.rows, 1) != rows + s.rows) {
+      broken_layer_[s.input] = layer;
+    }
+  }
 }
 
 Batch Pass::TakeDecoderRows(Batch batch) const {
@@ -263,6 +290,7 @@ void Pass::Logits(const Batch& batch, ForwardResult* result) const {
 
 void Pass::Run(std::span<const SequenceInput> inputs, ForwardResult* result) {
   inputs_ = inputs;
+  broken_layer_.assign(inputs.size(), -1);
   const int layers = ctx_.config.layers, decoder_begin = ctx_.config.decoder_begin();
   Batch batch = Embed();
   for (int layer = 0; layer < decoder_begin; ++layer) {
@@ -291,6 +319,7 @@ void Pass::Run(std::span<const SequenceInput> inputs, ForwardResult* result) {
   }
   if (decodes) ExtendDraftWindows();
   Logits(batch, result);
+  result->broken_layer = broken_layer_;
   for (const SequenceInput& in : inputs) {
     if (in.prompt_end == 0 || in.state->position() < in.prompt_end) continue;
     if (plan_.mode == PrefillMode::kCompact) {

@@ -45,6 +45,8 @@ class Pass {
   WindowLists Windows(int layer, const WindowChunk& chunk, const Batch& batch) const;
   // Splits off what waits for the prompt's last chunk; returns the rows the decoder runs on.
   Batch TakeDecoderRows(Batch batch) const;
+  // Notes inputs whose streams are no longer finite after a layer.
+  void LookForBroken(int layer, Batch* batch);
   void KeepForDraft(int layer, Batch* batch);
   void ExtendDraftWindows();
   void Logits(const Batch& batch, ForwardResult* result) const;
@@ -60,6 +62,7 @@ class Pass {
     OwnedRows means;  // [rows, hidden]
   };
   std::vector<Kept> kept_;
+  std::vector<int> broken_layer_;  // ForwardResult::broken_layer
 };
 
 // Proposes a block of drafts per input; states are read only.
