@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -43,10 +44,9 @@ inline std::vector<int32_t> Prompt(int32_t kind, int64_t length) {
 
 class FakeEngine {
  public:
-  // `fails_reserve` as in kv::BlockCacheOptions.
-  explicit FakeEngine(const SchedulerOptions& options, int64_t fails_reserve = 0)
-      : cache_({.blocks = options.total_blocks, .fails_reserve = fails_reserve}),
-        scheduler_(options, &cache_) {}
+  // `cache`: all but its blocks.
+  explicit FakeEngine(const SchedulerOptions& options, kv::BlockCacheOptions cache = {})
+      : cache_((cache.blocks = options.total_blocks, cache)), scheduler_(options, &cache_) {}
 
   // The answer ends by itself after `stops_after` tokens, if that is less than its max_tokens.
   Status Admit(SequenceSpec spec, int64_t stops_after = 1 << 30) {
@@ -70,6 +70,9 @@ class FakeEngine {
     seen_.trace.push_back(ToString(plan));
     Check(plan);
     CheckInvariants();
+    std::vector<kv::SnapshotId> dropped;
+    cache_.snapshots().TakeDropped(&dropped);
+    for (const kv::SnapshotId id : dropped) windows_.erase(id);
     if (plan.steps.empty()) return false;
     seen_.out.push_back(plan);
     return true;
@@ -88,6 +91,11 @@ class FakeEngine {
       EXPECT_FALSE(run.reason) << "a token after the end";
       run.answer.push_back(token.token);
       run.next.Add(token.token);
+    }
+    for (const Committed::Saved& saved : committed.saved) {
+      const auto mine = [&](const SequenceStep& step) { return step.sequence == saved.sequence; };
+      const SequenceStep& step = *std::find_if(plan.steps.begin(), plan.steps.end(), mine);
+      windows_[saved.id] = Tokens(step.sequence, step.first + step.rows);
     }
     Note(committed.finished);
     CheckInvariants();
@@ -175,6 +183,15 @@ class FakeEngine {
     }
   }
 
+  // The first `count` tokens of a sequence.
+  std::vector<int32_t> Tokens(SequenceId id, int64_t count) const {
+    const Run& run = seen_.runs.at(static_cast<uint64_t>(id));
+    std::vector<int32_t> tokens = run.spec.prompt;
+    tokens.insert(tokens.end(), run.answer.begin(), run.answer.end());
+    tokens.resize(static_cast<size_t>(count));
+    return tokens;
+  }
+
   // What must hold for every plan.
   void Check(const Plan& plan) {
     std::set<SlotId> slots;
@@ -183,18 +200,26 @@ class FakeEngine {
       EXPECT_GT(step.rows, 0);
       EXPECT_FALSE(preempted.contains(step.sequence)) << "made room and came back in one plan";
       EXPECT_TRUE(slots.insert(step.slot).second) << "a slot twice in a step";
-      EXPECT_TRUE(step.prompt_end == 0 || step.first + step.rows <= step.prompt_end);
-      EXPECT_EQ(step.draws, step.prompt_end == 0 || step.first + step.rows == step.prompt_end);
+      const Run& run = seen_.runs.at(static_cast<uint64_t>(step.sequence));
+      EXPECT_FALSE(run.reason) << "a step after the end";
+      const int64_t end = step.first + step.rows;
+      EXPECT_TRUE(step.prompt_end == 0 || end <= step.prompt_end);
+      const auto length = static_cast<int64_t>(run.spec.prompt.size() + run.answer.size());
+      EXPECT_EQ(step.draws, step.prompt_end == 0 || end == length);
+      EXPECT_TRUE(!step.begins || step.first <= step.stored);
+      if (step.snapshot) {
+        EXPECT_EQ(windows_.at(*step.snapshot), Tokens(step.sequence, step.first))
+            << "windows of something else";
+      }
       const auto blocks = scheduler_.Of(step.sequence).blocks;
-      EXPECT_GE(static_cast<int64_t>(blocks.size()) * kv::kBlockTokens, step.first + step.rows);
-      EXPECT_FALSE(seen_.runs.at(static_cast<uint64_t>(step.sequence)).reason)
-          << "a step after the end";
+      EXPECT_GE(static_cast<int64_t>(blocks.size()) * kv::kBlockTokens, end);
     }
   }
 
   kv::BlockCache cache_;
   Scheduler scheduler_;
   Seen seen_;
+  std::map<kv::SnapshotId, std::vector<int32_t>> windows_;  // saved ones: behind which tokens
 };
 
 }  // namespace kuruma::scheduler

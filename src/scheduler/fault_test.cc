@@ -31,7 +31,7 @@ struct Outcome {
 };
 
 Outcome RunWith(SchedulerOptions options, int ahead, int64_t fails_reserve) {
-  FakeEngine engine(options, fails_reserve);
+  FakeEngine engine(options, {.fails_reserve = fails_reserve});
   for (SequenceSpec& spec : Mix()) EXPECT_TRUE(engine.Admit(std::move(spec), 40).ok());
   engine.Drain(ahead);
   // A plan that comes out empty because of the failure: the engine asks again after a while.

@@ -61,6 +61,11 @@ TEST(Scheduler, OptionsOutOfRange) {
             "watermark_blocks must be in 0..16, got 17");
   EXPECT_NE(message([](auto& o) { o.target_tpot_ms = -1; }), "");
   EXPECT_NE(message([](auto& o) { o.total_blocks = 0; }), "");
+  EXPECT_EQ(message([](auto& o) {
+              o.prefix_cache = false;
+              o.snapshot_bytes = 7;
+            }),
+            "snapshot_bytes must be 0, or more with a prefix cache, got 7");
 }
 
 TEST(Scheduler, TheLatestStepsAsideAndComesBack) {
@@ -140,7 +145,13 @@ TEST_P(Storms, EverySequenceEndsOnceWithItsOwnTokens) {
     options.prefix_cache = draw(0, 3) > 0;
     options.chaos_seed = draw(0, 1) > 0 ? seed + 1 : 0;
     options.target_tpot_ms = draw(0, 1) > 0 ? 1.5 : 0;
-    FakeEngine engine(options);
+    const int64_t snapshots = options.prefix_cache ? draw(0, 3) : 0;
+    options.snapshot_bytes = snapshots > 0 ? 1 : 0;
+    const int64_t replayed = 80 * draw(0, 2);
+    options.replay_from = [replayed](int64_t stored, int64_t) {
+      return std::max<int64_t>(0, stored - replayed);
+    };
+    FakeEngine engine(options, {.snapshot_bytes = snapshots});
     uint64_t next = 1;
     for (int round = 0; round < 400; ++round) {
       if (draw(0, 9) == 0 && next < 40) {

@@ -103,10 +103,18 @@ class Replay {
     values.Take("ahead", &ahead_);
     values.Take("step_ms", &step_ms_);
     values.Take("row_ms", &row_ms_);
+    kv::BlockCacheOptions cache;
+    values.Take("snapshots", &cache.snapshot_bytes);
+    o.snapshot_bytes = cache.snapshot_bytes > 0 ? 1 : 0;
+    int64_t replayed = 0;
+    values.Take("replayed", &replayed);
+    o.replay_from = [replayed](int64_t stored, int64_t) {
+      return std::max<int64_t>(0, stored - replayed);
+    };
     values.ExpectEmpty();
     const Status status = Scheduler::Check(o);
     if (!status.ok()) throw std::runtime_error(status.message());
-    engine_ = std::make_unique<FakeEngine>(o);
+    engine_ = std::make_unique<FakeEngine>(o, cache);
   }
 
   void Admit(std::istringstream& words) {
