@@ -91,9 +91,9 @@ bool BlockCache::Reserve(int64_t tokens, Lease* lease) {
   KURUMA_CHECK(lease->cache_ == nullptr || lease->cache_ == this);
   const size_t wanted = BlocksFor(tokens);
   if (wanted <= lease->blocks_.size()) return true;
-  if (until_failure_ > 0 && --until_failure_ == 0) return false;
   const size_t missing = wanted - lease->blocks_.size();
   if (missing > free_.size() + static_cast<size_t>(unpinned_)) return false;
+  if (until_failure_ > 0 && --until_failure_ == 0) return false;
   if (wanted > lease->blocks_.capacity()) {  // may throw: before anything changes
     lease->blocks_.reserve(std::max(wanted, 2 * lease->blocks_.capacity()));
   }

@@ -54,7 +54,7 @@ struct BlockCacheOptions {
   int64_t blocks = 0;          // > 0
   int64_t snapshot_bytes = 0;  // budget of window snapshots; 0: none are kept
   bool records_moves = false;  // evictions are kept for TakeMoves
-  int64_t fails_reserve = 0;   // for tests: this one of the reservations that need blocks fails
+  int64_t fails_reserve = 0;   // for tests: fails though it has blocks to give, counted from 1
 };
 
 // A block whose content may be moved to a slower tier before the block is written again.
@@ -162,7 +162,7 @@ class BlockCache {
   std::vector<Move> moves_;
   SnapshotIndex snapshots_;
   bool records_moves_;
-  int64_t until_failure_;  // reservations, if any is to fail
+  int64_t until_failure_;  // reservations; 0: none will fail
   uint64_t clock_ = 0;     // counts matches and publications: the order of uses
   int64_t unpinned_ = 0;
   BlockCacheCounts counts_;

@@ -91,6 +91,9 @@ Status Scheduler::Check(const SchedulerOptions& o) {
   }
   if (o.starvation_plans < 1) return refuse("starvation_plans", o.starvation_plans, "at least 1");
   if (!(o.target_tpot_ms >= 0)) return refuse("target_tpot_ms", o.target_tpot_ms, "at least 0");
+  if (o.snapshot_bytes < 0 || (o.snapshot_bytes > 0 && !o.prefix_cache)) {
+    return refuse("snapshot_bytes", o.snapshot_bytes, "0, or more with a prefix cache");
+  }
   return Status();
 }
 
