@@ -392,8 +392,9 @@ Result<std::unique_ptr<Engine>> Engine::Create(model::Model* model, const Engine
                                          .prefix_cache = options.prefix_cache,
                                          .chaos_seed = options.chaos_seed};
   if (scheduling.total_blocks < 1) {
-    return InvalidArgument("kv_bytes must be at least one block of " + std::to_string(block_bytes) +
-                           " bytes, got " + std::to_string(options.kv_bytes));
+    return InvalidArgument("kv_bytes (--kv-memory) must be at least one block of " +
+                           std::to_string(block_bytes) + " bytes, got " +
+                           std::to_string(options.kv_bytes));
   }
   if (options.max_queue < 1) return InvalidArgument("max_queue must be at least 1");
   scheduling.watermark_blocks = std::min(options.max_sequences, scheduling.total_blocks / 16);
