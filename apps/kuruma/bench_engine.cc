@@ -305,8 +305,8 @@ std::string ToText(const BenchEngineFlags& f, const LoadedModel& loaded, const W
 }
 
 Plot ToPlot(const BenchEngineFlags& f, const Workload& workload, const std::vector<Row>& rows) {
-  Plot plot{.title = "Throughput and speed per user",
-            .subtitle = Describe(f, workload) + "; each point is labelled with its concurrency",
+  Plot plot{.title = "Throughput and speed per user, by requests in flight",
+            .subtitle = Describe(f, workload),
             .x_label = "speed per user, tokens/s (1 / median TPOT)",
             .y_label = "throughput, output tokens/s",
             .points = {}};

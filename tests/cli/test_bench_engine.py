@@ -65,13 +65,13 @@ def test_a_sweep_has_a_row_each_and_a_plot(tmp_path):
 
 
 def test_tables_and_notes():
-    done = run("bench", "engine", "--model", NANO, *SMALL, "--max-sequences", 2, "--sync",
+    done = run("bench", "engine", "--model", NANO, *SMALL[:-2], "--max-sequences", 2, "--sync",
                "--warmup", 0, "--concurrency", "3,9")
     assert done.returncode == 0
     for word in ("throughput", "latency, ms", "engine", "TTFT mean", "TPOT p50", "tok/s/user",
                  "idle%", "6 prompts of 20 tokens, answers of 5"):
         assert word in done.stdout, word
-    assert len(done.stdout.splitlines()) == 2 + 3 * 4
+    assert len(done.stdout.splitlines()) == 2 + 3 * (2 + 2)
     assert "never fill a concurrency of 9" in done.stderr and "--max-sequences" in done.stderr
 
 
@@ -117,6 +117,15 @@ def test_small_caches_preempt():
     row, = json.loads(done.stdout)["rows"]
     assert row["requests"] == 6 and row["failed"] == 0
     assert row["preemptions"] + row["evictions"] > 0
+
+
+def test_what_the_cache_cannot_hold_ends_the_run(tmp_path):
+    """The second request is refused while the first one runs."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"arrival_s": 0, "input_len": 10, "output_len": 50}\n'
+                    '{"arrival_s": 0, "input_len": 3900, "output_len": 50}\n')
+    refused("bench", "engine", "--model", NANO, "--trace", path, "--kv-memory", "64k",
+            words=["request 2: ", "3968 tokens", "--kv-memory"])
 
 
 def test_trace(tmp_path):
