@@ -172,14 +172,14 @@ TEST(ParseTrace, NothingInItIsRefused) {
 }
 
 TEST(MakeWarmup, HasTheLengthsButNotTheTokens) {
-  const Workload w = Make({.num_prompts = 2, .input_len = 8, .range_ratio = 0.9, .prefix_len = 9});
+  const Workload w = Make({.num_prompts = 2, .input_len = 99, .range_ratio = 0.9});
   const Workload warmup = MakeWarmup(w, 3, 0, kLimits.vocab);
   ASSERT_EQ(warmup.requests.size(), 3u);
   EXPECT_FALSE(warmup.timed);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(warmup.requests[i].prompt.size(), w.requests[i % 2].prompt.size());
     EXPECT_EQ(warmup.requests[i].output_tokens, w.requests[i % 2].output_tokens);
-    EXPECT_FALSE(SameBeginning(warmup.requests[i], w.requests[i % 2], 9));
+    EXPECT_FALSE(SameBeginning(warmup.requests[i], w.requests[i % 2], 9));  // 9 is the shortest
   }
   EXPECT_TRUE(MakeWarmup(w, 0, 0, kLimits.vocab).requests.empty());
 }
