@@ -322,7 +322,8 @@ void Note(const BenchEngineFlags& f, const Workload& workload) {
   const int64_t most = *std::max_element(f.concurrency.begin(), f.concurrency.end());
   const auto requests = static_cast<int64_t>(workload.requests.size());
   if (most > requests) {
-    fmt::print(stderr, "note: {} requests never fill a concurrency of {}\n", requests, most);
+    fmt::print(stderr, "note: a concurrency of {} is never reached (requests: {})\n", most,
+               requests);
   }
   if (std::min(most, requests) > f.engine.max_sequences) {
     fmt::print(stderr, "note: of {} requests in flight {} run (--max-sequences), the others wait\n",

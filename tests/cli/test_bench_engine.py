@@ -72,7 +72,7 @@ def test_tables_and_notes():
                  "idle%", "6 prompts of 20 tokens, answers of 5"):
         assert word in done.stdout, word
     assert len(done.stdout.splitlines()) == 2 + 3 * (2 + 2)
-    assert "never fill a concurrency of 9" in done.stderr and "--max-sequences" in done.stderr
+    assert "concurrency of 9 is never reached" in done.stderr and "--max-sequences" in done.stderr
 
 
 def test_answers_of_one_token_have_no_speed(tmp_path):
