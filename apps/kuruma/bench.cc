@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "bench_engine.h"
 #include "commands.h"
 #include "device/host.h"
 #include "kernels/probe.h"
+#include "latency.h"
 #include "model_loader.h"
 #include "report.h"
 #include "step_cost.h"
@@ -65,12 +67,6 @@ struct BenchResult {
   std::optional<DraftTimes> draft;
   int64_t peak_resident_bytes = -1;
 };
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 // Prompt `which` of the benchmark: the same tokens in every run.
 std::vector<int32_t> MakePrompt(int64_t tokens, int64_t vocab, uint32_t which) {
@@ -412,10 +408,14 @@ void RegisterBench(CLI::App& app, int* exit_code) {
       "Examples:\n"
       "  kuruma bench --model DIR\n"
       "  kuruma bench --model DIR --prefill 512,4096 --batch 1 --context 4096 --json\n"
+      "  kuruma bench engine --help              many requests at once\n"
       "Bytes and operations are computed from the model's shapes and the experts that the steps "
       "really chose;\nthe machine's limits are measured in the same run. Prompts are the same "
       "random tokens every time.");
-  command->callback([flags, exit_code] { *exit_code = RunBench(*flags); });
+  RegisterBenchEngine(command, exit_code);
+  command->callback([flags, exit_code, command] {
+    if (command->get_subcommands().empty()) *exit_code = RunBench(*flags);
+  });
 }
 
 }  // namespace kuruma

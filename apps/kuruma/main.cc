@@ -83,7 +83,10 @@ int Run(int argc, char** argv) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
     const auto chosen = app.get_subcommands();
-    const std::string command = chosen.empty() ? "" : " " + chosen[0]->get_name();
+    std::string command;  // " bench engine"
+    for (auto deeper = chosen; !deeper.empty(); deeper = deeper[0]->get_subcommands()) {
+      command += " " + deeper[0]->get_name();
+    }
     // A misspelled subcommand is found as a missing one.
     const auto extras = app.remaining();
     const std::string reason = chosen.empty() && !extras.empty()

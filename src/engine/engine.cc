@@ -500,8 +500,9 @@ Result<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Runner> runner,
                                          .snapshot_bytes = saves ? traits.snapshot_bytes : 0,
                                          .chaos_seed = options.chaos_seed};
   if (scheduling.total_blocks < 1) {
-    return InvalidArgument("kv_bytes must be at least one block of " + std::to_string(block_bytes) +
-                           " bytes, got " + std::to_string(options.kv_bytes));
+    return InvalidArgument("kv_bytes (--kv-memory) must be at least one block of " +
+                           std::to_string(block_bytes) + " bytes, got " +
+                           std::to_string(options.kv_bytes));
   }
   if (options.max_queue < 1) return InvalidArgument("max_queue must be at least 1");
   scheduling.watermark_blocks = std::min(options.max_sequences, scheduling.total_blocks / 16);

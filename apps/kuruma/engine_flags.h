@@ -1,0 +1,35 @@
+// The engine's options on the command line, the same for every command that runs it.
+#ifndef KURUMA_APPS_ENGINE_FLAGS_H_
+#define KURUMA_APPS_ENGINE_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "engine/engine.h"
+
+namespace kuruma {
+
+// What the user may choose about the engine; see engine::EngineOptions.
+struct EngineFlags {
+  int64_t max_sequences = 32;
+  int64_t max_step_tokens = 512;
+  int64_t kv_bytes = int64_t{1} << 30;
+  bool synchronous = false;
+  bool no_prefix_cache = false;
+  std::string replay = "exact";
+  double target_tpot_ms = 0;
+  uint64_t chaos_seed = 0;
+};
+
+// Adds --max-sequences, --max-step-tokens, --kv-memory, --sync, --no-prefix-cache, --replay,
+// --target-tpot-ms and --chaos.
+void AddEngineFlags(CLI::App* command, EngineFlags* flags);
+
+// InvalidArgument names a flag that is out of range, with the range.
+Result<engine::EngineOptions> ToOptions(const EngineFlags& flags);
+
+}  // namespace kuruma
+
+#endif  // KURUMA_APPS_ENGINE_FLAGS_H_
