@@ -49,8 +49,7 @@ inline constexpr std::string_view kBillingHeader = "x-anthropic-billing-header";
 // Tools declared so far, with unique names.
 class ToolList {
  public:
-  // Adds `tool`; `field` names where its name stands in the request. Names are letters, digits, _
-  // and -, for tools of a namespace on both sides of "::".
+  // Adds `tool`; `field` is where its name stands in the request.
   Status Add(text::Tool tool, const std::string& field);
 
   // The tool called `name`, or null.
@@ -64,7 +63,7 @@ class ToolList {
   std::unordered_set<std::string> names_;
 };
 
-// A name of a tool or a namespace.
+// A name of a tool or a namespace: up to 128 letters, digits, _ and -.
 Status CheckToolName(std::string_view name, const std::string& field);
 
 // Checks and converts an array of {"type": "function", "function": {...}}; `path` names it.
@@ -73,8 +72,8 @@ Result<std::vector<text::Tool>> ParseTools(const text::JsonValue& tools, const s
 // `function` of an object whose `type` must be "function".
 Result<Fields> FunctionOf(const Fields& owner);
 
-// The flat form {"name", "description", `schema_key`: {...}, "strict", "defer_loading"}, whose name
-// ToolList::Add checks. A schema is an object schema; without one it is {}.
+// The flat form {"name", "description", `schema_key`: {...}, "strict", "defer_loading"}. A schema
+// is an object schema; without one it is {}.
 Result<text::Tool> ReadTool(const Fields& fields, std::string_view schema_key);
 
 // Makes a call of `name`, which `field` holds, required.

@@ -12,7 +12,6 @@ using text::JsonValue;
 using text::ToolChoice;
 
 constexpr size_t kMaxToolName = 128;
-constexpr std::string_view kNamespaceMark = "::";
 
 // The outer shape of a schema for arguments; its inside is checked where the grammar is compiled.
 Status CheckSchema(const JsonValue& schema, const std::string& field) {
@@ -45,12 +44,6 @@ Status CheckToolName(std::string_view name, const std::string& field) {
 }
 
 Status ToolList::Add(text::Tool tool, const std::string& field) {
-  std::string_view local = tool.name;
-  if (const size_t mark = local.find(kNamespaceMark); mark != std::string_view::npos) {
-    KURUMA_RETURN_IF_ERROR(CheckToolName(local.substr(0, mark), field));
-    local.remove_prefix(mark + kNamespaceMark.size());
-  }
-  KURUMA_RETURN_IF_ERROR(CheckToolName(local, field));
   if (!names_.insert(tool.name).second) {
     return InvalidArgument(fmt::format("{}: the name \"{}\" is there twice", field, tool.name));
   }
@@ -73,6 +66,7 @@ Result<Fields> FunctionOf(const Fields& owner) {
 Result<text::Tool> ReadTool(const Fields& fields, std::string_view schema_key) {
   text::Tool tool;
   KURUMA_ASSIGN_OR_RETURN(tool.name, RequiredString(fields, "name"));
+  KURUMA_RETURN_IF_ERROR(CheckToolName(tool.name, fields.Name("name")));
   KURUMA_ASSIGN_OR_RETURN(auto description, fields.String("description"));
   KURUMA_ASSIGN_OR_RETURN(const auto strict, fields.Bool("strict"));
   KURUMA_ASSIGN_OR_RETURN(const auto defer_loading, fields.Bool("defer_loading"));

@@ -1,0 +1,289 @@
+// Every recorded request of the reference library, in all three protocols.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/budget.h"
+#include "api/chat.h"
+#include "api/describe.h"
+#include "api/error.h"
+#include "api/messages.h"
+#include "api/protocol.h"
+#include "api/responses.h"
+#include "text/golden_test_util.h"
+#include "text/prompt.h"
+
+namespace kuruma::api {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using text::RenderPrompt;
+
+// Rows where Kuruma deliberately answers differently, by reason.
+std::map<std::string, std::string> Differences() {
+  const std::pair<const char*, std::vector<const char*>> reasons[] = {
+      {"reasoning effort: integers 1..100 are accepted, a map is not a label",
+       {"req-0035", "req-0038"}},
+      {"enable_thinking and chat_template_kwargs are honoured", {"req-0044"}},
+      {"which models exist is the server's matter, and one may be left out",
+       {"req-0045", "req-0047", "req-0048"}},
+      {"developer is a system message", {"req-0050"}},
+      {"null content is empty content", {"req-0053", "req-0072", "req-0098"}},
+      {"an assistant message may hold reasoning alone", {"req-0065"}},
+      {"an empty tool_calls array means no calls", {"req-0067"}},
+      {"tool results may be missing, repeated or unknown, and need no id",
+       {"req-0085", "req-0086", "req-0087", "req-0088", "req-0089", "req-0090", "req-0091",
+        "req-0100"}},
+      {"arguments may be an object", {"req-0094"}},
+      {"required and named tools work while thinking", {"req-0117", "req-0119"}},
+      {"the inside of a schema is checked where its grammar is compiled",
+       {"req-0143", "req-0195", "req-0196"}},
+      {"strict schemas are shown as sent, and checked where the grammar is compiled",
+       {"req-0152", "req-0153", "req-0154", "req-0155", "req-0156", "req-0157",
+        "req-0158", "req-0159", "req-0160", "req-0161", "req-0162", "req-0163",
+        "req-0164", "req-0165", "req-0166", "req-0168", "req-0170", "req-0171",
+        "req-0186", "req-0187", "req-0188", "req-0189", "req-0190", "req-0191"}},
+      {"strict tools may be mixed with others and with a response format",
+       {"req-0172", "req-0173"}},
+      {"json_object does not demand the word in a message", {"req-0177"}},
+      {"a prefix may be continued when tools are declared or were called",
+       {"req-0212", "req-0214"}},
+      {"data after \"base64,\" must be base64", {"req-0237"}},
+      {"large max_tokens are lowered to what fits", {"req-0270", "req-0273", "req-0313"}},
+      {"several answers may be asked for", {"req-0275"}},
+      {"any 64-bit seed is accepted", {"req-0281"}},
+  };
+  std::map<std::string, std::string> rows;
+  for (const auto& [reason, ids] : reasons) {
+    for (const char* id : ids) rows[id] = reason;
+  }
+  return rows;
+}
+
+ChatOptions OptionsOf(const Json& row) {
+  ChatOptions options;
+  options.reference_prompts = true;
+  options.hosted_sampling = true;
+  const Json settings = row.value("options", Json::object());
+  options.default_thinking = settings.value("default_thinking_mode", true);
+  options.reject_missing_reasoning = settings.value("reject_missing_reasoning", false);
+  return options;
+}
+
+Result<ResponsesRequest> Parse(const Json& row) {
+  const std::string body = row["body"];
+  const std::optional<Protocol> protocol = ProtocolOfName(row["protocol"].get<std::string>());
+  if (protocol == Protocol::kResponses) return ParseResponsesRequest(body, OptionsOf(row));
+  ResponsesRequest request;
+  KURUMA_ASSIGN_OR_RETURN(request.chat, protocol == Protocol::kMessages
+                                            ? ParseMessagesRequest(body, OptionsOf(row))
+                                            : ParseChatRequest(body, OptionsOf(row)));
+  return request;
+}
+
+// --- Both sides in one spelling: absent members, null and defaults are the same thing ---
+
+std::string TextOf(const Json& object, const char* key) {
+  const Json value = object.value(key, Json());
+  return value.is_null() ? "" : value.get<std::string>();
+}
+
+bool FlagOf(const Json& object, const char* key) {
+  const Json value = object.value(key, Json());
+  return value.is_boolean() && value.get<bool>();
+}
+
+// Key order counts in prompts, which are compared as text; here it does not.
+Json Unordered(const Json& value) {
+  return Json::parse(nlohmann::json::parse(value.dump()).dump());
+}
+
+Json NormalTools(const Json& tools) {
+  Json result = Json::array();
+  if (tools.is_null()) return result;
+  for (const Json& tool : tools) {
+    result.push_back({{"name", TextOf(tool, "name")},
+                      {"description", TextOf(tool, "description")},
+                      {"parameters", Unordered(tool["parameters"])},
+                      {"strict", FlagOf(tool, "strict")},
+                      {"defer_loading", FlagOf(tool, "defer_loading")}});
+  }
+  return result;
+}
+
+// Arguments are compared as values where they are JSON.
+Json NormalCalls(const Json& calls) {
+  Json result = Json::array();
+  if (calls.is_null()) return result;
+  for (const Json& call : calls) {
+    const std::string text = call["arguments"];
+    const Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    result.push_back({{"id", call["id"]},
+                      {"name", call["name"]},
+                      {"arguments", value.is_discarded() ? Json(text) : Unordered(value)}});
+  }
+  return result;
+}
+
+Json NormalImages(const Json& images) {
+  Json result = Json::array();
+  if (images.is_null()) return result;
+  for (const Json& image : images) {
+    std::string url = TextOf(image, image.contains("data_url") ? "data_url" : "url");
+    while (url.ends_with('=')) url.pop_back();  // the library completes padding
+    const std::string detail = TextOf(image, "detail");
+    result.push_back({{"url", url}, {"detail", detail == "high" ? "auto" : detail}});
+  }
+  return result;
+}
+
+Json NormalConversation(const Json& conversation, bool thinking, int effort) {
+  Json messages = Json::array();
+  for (const Json& message : conversation["messages"]) {
+    messages.push_back({{"role", message["role"]},
+                        {"content", message["content"]},
+                        {"images", NormalImages(message.value("images", Json()))},
+                        {"tools", NormalTools(message.value("tools", Json()))},
+                        {"tool_call_id", TextOf(message, "tool_call_id")},
+                        // The library forgets what will not be rendered.
+                        {"reasoning", thinking ? TextOf(message, "reasoning_content") : ""},
+                        {"calls", NormalCalls(message.value("tool_calls", Json()))},
+                        {"prefix", FlagOf(message, "prefix")}});
+  }
+  const std::string choice = conversation["tool_choice"];
+  return {{"messages", std::move(messages)},
+          {"thinking", thinking},
+          {"effort", thinking ? effort : 0},
+          {"tools", choice == "none" ? Json::array() : NormalTools(conversation["tools"])},
+          {"tool_choice", choice},
+          {"response_format", conversation["response_format"]},
+          {"response_schema", Unordered(conversation.value("response_schema", Json()))},
+          {"response_regex", TextOf(conversation, "response_regex")}};
+}
+
+Json OurConversation(const text::Conversation& conversation) {
+  return NormalConversation(DescribeConversation(conversation), conversation.thinking,
+                            conversation.effort);
+}
+
+Json TheirConversation(const Json& conversation) {
+  const std::string label = TextOf(conversation, "reasoning_effort");
+  return NormalConversation(conversation, conversation["thinking_mode"],
+                            text::EffortOfLabel(label).value_or(0));
+}
+
+// --- Comparing ---
+
+// The library's limits, for rows to be compared with.
+BudgetPolicy HostedPolicy(bool thinking, bool most_effort, int64_t window) {
+  BudgetPolicy policy;
+  policy.context_tokens = window;
+  policy.strict = true;
+  policy.default_tokens = !thinking ? 8192 : most_effort ? 131072 : 65536;
+  return policy;
+}
+
+std::string SamplingMismatch(const Json& row, const ResponsesRequest& request) {
+  const Json& expected = row["ok"]["inference"];
+  const SamplingOptions& sampling = request.chat.sampling;
+  const auto number = [&](const char* key) {
+    return expected[key].is_null() ? std::optional<int64_t>() : expected[key].get<int64_t>();
+  };
+  // The library keeps these as 32-bit floats.
+  const auto equal = [&](const char* key, double ours) {
+    return static_cast<float>(ours) == static_cast<float>(expected[key].get<double>());
+  };
+  if (!equal("temperature", sampling.temperature)) return "other temperature";
+  if (!equal("top_p", sampling.top_p)) return "other top_p";
+  if (sampling.max_tokens != number("max_tokens")) return "other max_tokens";
+  if (sampling.seed != number("seed")) return "other seed";
+  if (sampling.logprobs != expected["logprobs"]) return "other logprobs";
+  if (sampling.top_logprobs != number("top_logprobs").value_or(0)) return "other top_logprobs";
+  const Json& parsing = row["ok"]["parsing"];
+  if (Json(sampling.stop) != parsing["stop_sequences"]) return "other stops";
+  const text::Conversation& conversation = request.chat.conversation;
+  const bool opens_call = conversation.tool_choice == text::ToolChoice::kRequired;
+  if (opens_call != parsing["starts_in_tool_calls"]) return "other start";
+  if (request.chat.stream != row["ok"]["stream"]) return "other stream";
+  const TokenBudget budget =
+      ResolveBudget(row["ok"]["rendered"]["n_ids"], sampling.max_tokens,
+                    HostedPolicy(conversation.thinking, conversation.effort == 100, 1048576));
+  return budget.max_tokens == row["ok"]["resolved_max_tokens"] ? "" : "other budget";
+}
+
+std::string EchoMismatch(const Json& row, const ResponsesRequest& request) {
+  if (!row["ok"].contains("echo")) return "";
+  const Json& expected = row["ok"]["echo"];
+  const ResponsesEcho& echo = request.echo;
+  const Json ours = {
+      {"instructions", echo.instructions ? Json(*echo.instructions) : Json()},
+      {"max_output_tokens", echo.max_output_tokens ? Json(*echo.max_output_tokens) : Json()},
+      {"temperature", echo.temperature},
+      {"top_p", echo.top_p},
+      {"top_logprobs", echo.top_logprobs},
+      {"user", echo.user ? Json(*echo.user) : Json()}};
+  if (ours != expected) return "other echo: " + ours.dump();
+  const Json names = row["ok"].value("namespace_tool_map", Json::object());
+  if (names.size() != request.namespaced_tools.size()) return "other namespaces";
+  for (const NamespacedTool& tool : request.namespaced_tools) {
+    if (names.value(tool.full_name, Json()) != Json::array({tool.name_space, tool.name})) {
+      return "other namespaces";
+    }
+  }
+  return "";
+}
+
+// Whether the request was answered as the row says; a text saying how not.
+std::string Mismatch(const Json& row) {
+  const auto request = Parse(row);
+  if (row.contains("error")) {
+    if (request.ok()) return "accepted";
+    return ToApiError(request.status()).status == row["error"]["status"] ? "" : "other status";
+  }
+  if (!request.ok()) return "refused: " + request.status().message();
+  const text::Conversation& conversation = request->chat.conversation;
+  const Json ours = OurConversation(conversation);
+  const Json theirs = TheirConversation(row["ok"]["conversation"]);
+  if (ours != theirs) {
+    return "other conversation: " + Json::diff(theirs, ours).dump().substr(0, 600);
+  }
+  const Json& rendered = row["ok"]["rendered"];
+  const text::RenderedPrompt prompt = RenderPrompt(conversation);
+  if (prompt.text != rendered["prompt"]) return "other prompt: " + prompt.text;
+  std::vector<text::SpecialRange> specials;
+  for (const Json& range : rendered["special_ranges"]) specials.push_back({range[0], range[1]});
+  if (prompt.specials != specials) return "other special ranges";
+  const auto ids = text::EncodePrompt(prompt, *text::GoldenTokenizer());
+  if (!ids.ok() || ids->size() != rendered["n_ids"]) return "other number of ids";
+  const std::string sampling = SamplingMismatch(row, *request);
+  return sampling.empty() ? EchoMismatch(row, *request) : sampling;
+}
+
+TEST(RequestGolden, AgreesWithReferenceRows) {
+  ASSERT_NE(text::GoldenTokenizer(), nullptr);
+  const auto differences = Differences();
+  std::map<std::string, size_t> rows;
+  std::set<std::string> differing;
+  for (const Json& row : text::ReadGoldenRows("request_cases.jsonl")) {
+    const std::string id = row["id"];
+    const std::string mismatch = Mismatch(row);
+    if (const auto found = differences.find(id); found != differences.end()) {
+      EXPECT_NE(mismatch, "") << id << " agrees now; strike it from the list: " << found->second;
+      differing.insert(id);
+    } else {
+      EXPECT_EQ(mismatch, "") << id;
+    }
+    ++rows[row["protocol"]];
+  }
+  EXPECT_EQ(differing.size(), differences.size());
+  EXPECT_EQ(rows["chat"], 328u);
+  EXPECT_EQ(rows["messages"], 122u);
+  EXPECT_EQ(rows["responses"], 136u);
+}
+
+}  // namespace
+}  // namespace kuruma::api
