@@ -106,6 +106,7 @@ Status ParseAnswerOptions(const Fields& body, ChatRequest* request) {
   KURUMA_RETURN_IF_ERROR(CheckMinTokens(sampling));
   KURUMA_ASSIGN_OR_RETURN(const auto top_logprobs, body.Integer("top_logprobs", 0, 20));
   KURUMA_ASSIGN_OR_RETURN(sampling.logprobs, IncludesLogprobs(body));
+  sampling.logprobs = sampling.logprobs || top_logprobs.has_value();
   sampling.top_logprobs = static_cast<int>(top_logprobs.value_or(0));
   KURUMA_ASSIGN_OR_RETURN(const auto parallel, body.Bool("parallel_tool_calls"));
   request->parallel_tool_calls = parallel.value_or(true);
