@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "api/chat_parts.h"
 #include "api/fields.h"
+#include "api/request_parts.h"
 #include "text/json.h"
 
 namespace kuruma::api {
@@ -16,40 +16,6 @@ using text::JsonValue;
 using text::ResponseFormat;
 using text::Role;
 using text::ToolChoice;
-
-struct Effort {
-  bool is_none = false;
-  std::optional<int> number;
-};
-
-Result<std::optional<Effort>> ParseEffort(const Fields& fields) {
-  const JsonValue* value = fields.Find("reasoning_effort");
-  if (value == nullptr) return std::optional<Effort>();
-  if (const auto* label = value->If<std::string>()) {
-    if (*label == "none") return std::optional<Effort>({true, std::nullopt});
-    if (const auto number = text::EffortOfLabel(*label)) {
-      return std::optional<Effort>({false, number});
-    }
-  } else if (const auto number = AsInteger(*value); number && *number >= 1 && *number <= 100) {
-    return std::optional<Effort>({false, static_cast<int>(*number)});
-  }
-  return InvalidArgument(
-      fields.Name("reasoning_effort") +
-      " must be none, minimal, low, medium, high, xhigh, max, ultra, or an integer in [1, 100]");
-}
-
-// `thinking`: {"type": ...}, or true or false as other servers have it.
-Result<std::optional<bool>> ParseThinking(const Fields& body) {
-  const JsonValue* value = body.Find("thinking");
-  if (value == nullptr) return std::optional<bool>();
-  if (const auto* flag = value->If<bool>()) return std::optional<bool>(*flag);
-  KURUMA_ASSIGN_OR_RETURN(const auto thinking, body.Object("thinking"));
-  KURUMA_ASSIGN_OR_RETURN(const auto type, thinking->String("type"));
-  if (!type) return InvalidArgument(thinking->Name("type") + " is required");
-  if (*type == "enabled" || *type == "adaptive") return std::optional<bool>(true);
-  if (*type == "disabled") return std::optional<bool>(false);
-  return InvalidArgument(thinking->Name("type") + " must be enabled, adaptive or disabled");
-}
 
 // The switches of other servers: `enable_thinking` in the body, or that and `thinking` in
 // chat_template_kwargs; a thinking budget of 0 is one too.
@@ -68,17 +34,13 @@ Result<std::optional<bool>> ParseSwitches(const Fields& body, const std::optiona
 
 Status ResolveThinking(const Fields& body, bool default_thinking, text::Conversation* out) {
   KURUMA_ASSIGN_OR_RETURN(const auto kwargs, body.Object("chat_template_kwargs"));
-  KURUMA_ASSIGN_OR_RETURN(const auto thinking, ParseThinking(body));
+  KURUMA_ASSIGN_OR_RETURN(const ThinkingField thinking, ReadThinking(body));
   KURUMA_ASSIGN_OR_RETURN(const auto switches, ParseSwitches(body, kwargs));
-  KURUMA_ASSIGN_OR_RETURN(auto effort, ParseEffort(body));
+  KURUMA_ASSIGN_OR_RETURN(auto effort, ReadEffort(body, "reasoning_effort"));
   if (!effort && kwargs) {
-    KURUMA_ASSIGN_OR_RETURN(effort, ParseEffort(*kwargs));
+    KURUMA_ASSIGN_OR_RETURN(effort, ReadEffort(*kwargs, "reasoning_effort"));
   }
-  if (effort && effort->number) out->effort = *effort->number;
-  out->thinking = thinking   ? *thinking
-                  : switches ? *switches
-                  : effort   ? !effort->is_none
-                             : default_thinking;
+  SetThinking(thinking.on ? thinking.on : switches, effort, default_thinking, out);
   return {};
 }
 
@@ -92,85 +54,39 @@ Status ParseToolChoice(const Fields& body, ChatRequest* request) {
     return InvalidArgument("'tool_choice' must be none, auto, required or a function");
   }
   KURUMA_ASSIGN_OR_RETURN(const auto choice, body.Object("tool_choice"));
-  KURUMA_ASSIGN_OR_RETURN(const auto type, choice->String("type"));
-  KURUMA_ASSIGN_OR_RETURN(const auto function, choice->Object("function"));
-  if (!type || *type != "function" || !function) {
-    return InvalidArgument(
-        "'tool_choice' must be {\"type\": \"function\", \"function\": {\"name\": ...}}");
-  }
-  KURUMA_ASSIGN_OR_RETURN(auto name, function->String("name"));
-  if (!name) return InvalidArgument(function->Name("name") + " is required");
-  request->tool_choice = ToolChoice::kRequired;
-  request->named_tool = *std::move(name);
-  const auto& tools = request->conversation.tools;
-  if (std::none_of(tools.begin(), tools.end(),
-                   [&](const text::Tool& tool) { return tool.name == request->named_tool; })) {
-    return InvalidArgument(fmt::format("{}: 'tools' has no function \"{}\"", function->Name("name"),
-                                       request->named_tool));
-  }
-  return {};
-}
-
-// How the prompt shows the tools that the client wants used.
-void ShowToolChoice(const ChatOptions& options, ChatRequest* request) {
-  text::Conversation& conversation = request->conversation;
-  // Without tools there is nothing to require.
-  if (conversation.tools.empty() && request->tool_choice == ToolChoice::kRequired) {
-    request->tool_choice = ToolChoice::kAuto;
-  }
-  conversation.tool_choice = request->tool_choice;
-  conversation.keeps_loop_reasoning = !options.reference_prompts;
-  if (options.reference_prompts) {
-    if (!request->named_tool.empty()) {
-      std::erase_if(conversation.tools,
-                    [&](const text::Tool& tool) { return tool.name != request->named_tool; });
-    }
-  } else if (request->tool_choice == ToolChoice::kRequired && conversation.thinking) {
-    conversation.tool_choice = ToolChoice::kAuto;
-  }
+  KURUMA_ASSIGN_OR_RETURN(const Fields function, FunctionOf(*choice));
+  KURUMA_ASSIGN_OR_RETURN(std::string name, RequiredString(function, "name"));
+  return RequireTool(std::move(name), function.Name("name"), request);
 }
 
 Result<ResponseFormat> ParseResponseFormat(const Fields& body) {
   KURUMA_ASSIGN_OR_RETURN(const auto format, body.Object("response_format"));
   if (!format) return ResponseFormat();
-  KURUMA_ASSIGN_OR_RETURN(const auto type, format->String("type"));
-  if (!type) return InvalidArgument(format->Name("type") + " is required");
-  if (*type == "text") return ResponseFormat();
-  if (*type == "json_object") return ResponseFormat{ResponseFormat::Kind::kJsonObject, ""};
-  if (*type == "regex") {
-    KURUMA_ASSIGN_OR_RETURN(auto regex, format->String("regex"));
-    if (!regex) return InvalidArgument(format->Name("regex") + " is required");
-    return ResponseFormat{ResponseFormat::Kind::kRegex, *std::move(regex)};
+  KURUMA_ASSIGN_OR_RETURN(const std::string type, RequiredString(*format, "type"));
+  if (type == "text") return ResponseFormat();
+  if (type == "json_object") return ResponseFormat{ResponseFormat::Kind::kJsonObject, ""};
+  if (type == "regex") {
+    KURUMA_ASSIGN_OR_RETURN(std::string regex, RequiredString(*format, "regex"));
+    return ResponseFormat{ResponseFormat::Kind::kRegex, std::move(regex)};
   }
-  if (*type != "json_schema") {
+  if (type != "json_schema") {
     return InvalidArgument(format->Name("type") +
                            " must be text, json_object, json_schema or regex");
   }
-  KURUMA_ASSIGN_OR_RETURN(const auto holder, format->Object("json_schema"));
-  if (!holder) return InvalidArgument(format->Name("json_schema") + " is required");
-  const JsonValue* schema = holder->Find("schema");
-  if (schema == nullptr) return InvalidArgument(holder->Name("schema") + " is required");
-  if (schema->If<JsonValue::Object>() == nullptr && schema->If<bool>() == nullptr) {
-    return InvalidArgument(holder->Name("schema") + " must be a JSON Schema");
-  }
-  return ResponseFormat{ResponseFormat::Kind::kJsonSchema, text::DumpJson(*schema)};
-}
-
-Status ParseStream(const Fields& body, ChatRequest* request) {
-  KURUMA_ASSIGN_OR_RETURN(const auto stream, body.Bool("stream"));
-  KURUMA_ASSIGN_OR_RETURN(const auto stream_options, body.Object("stream_options"));
-  request->stream = stream.value_or(false);
-  if (!stream_options) return {};
-  if (!request->stream) return InvalidArgument("'stream_options' needs 'stream' to be true");
-  KURUMA_ASSIGN_OR_RETURN(const auto include_usage, stream_options->Bool("include_usage"));
-  request->include_usage = include_usage.value_or(false);
-  return {};
+  KURUMA_ASSIGN_OR_RETURN(const Fields holder, RequiredObject(*format, "json_schema"));
+  return ReadSchemaFormat(holder);
 }
 
 // Marks the last message as to be continued when `continue_final_message` says so, and checks what
 // a continuation excludes.
-Status CheckPrefix(const Fields& body, text::Conversation* conversation) {
+Status ParseEnding(const Fields& body, text::Conversation* conversation) {
   KURUMA_ASSIGN_OR_RETURN(const auto continues, body.Bool("continue_final_message"));
+  KURUMA_ASSIGN_OR_RETURN(const auto adds_header, body.Bool("add_generation_prompt"));
+  conversation->adds_answer_header = adds_header.value_or(true);
+  if (continues.value_or(false) && adds_header.value_or(false)) {
+    return InvalidArgument(
+        "'continue_final_message' and 'add_generation_prompt' exclude each other");
+  }
   text::Message* last = conversation->messages.empty() ? nullptr : &conversation->messages.back();
   if (continues.value_or(false)) {
     if (last == nullptr || last->role != Role::kAssistant || !last->tool_calls.empty()) {
@@ -186,7 +102,34 @@ Status CheckPrefix(const Fields& body, text::Conversation* conversation) {
   return {};
 }
 
+// Everything about the answer but its format.
+Status ParseAnswerOptions(const Fields& body, ChatRequest* request) {
+  SamplingOptions& sampling = request->sampling;
+  KURUMA_RETURN_IF_ERROR(ReadSampling(body, &sampling));
+  KURUMA_RETURN_IF_ERROR(ReadStop(body, "stop", &sampling));
+  KURUMA_RETURN_IF_ERROR(ReadLogprobs(body, &sampling));
+  KURUMA_RETURN_IF_ERROR(ReadMaxTokens(body, "max_tokens", &sampling));
+  KURUMA_RETURN_IF_ERROR(ReadMaxTokens(body, "max_completion_tokens", &sampling));
+  KURUMA_RETURN_IF_ERROR(CheckMinTokens(sampling));
+  KURUMA_ASSIGN_OR_RETURN(sampling.n, ReadCount(body));
+  KURUMA_ASSIGN_OR_RETURN(const auto parallel, body.Bool("parallel_tool_calls"));
+  request->parallel_tool_calls = parallel.value_or(true);
+  KURUMA_ASSIGN_OR_RETURN(const StreamOptions stream, ReadStream(body));
+  KURUMA_ASSIGN_OR_RETURN(Routing routing, ReadRouting(body));
+  SetDelivery(stream, std::move(routing), request);
+  return {};
+}
+
 }  // namespace
+
+void SetDelivery(const StreamOptions& stream, Routing routing, ChatRequest* request) {
+  request->stream = stream.stream;
+  request->include_usage = stream.include_usage;
+  request->continuous_usage_stats = stream.continuous_usage_stats;
+  request->user = std::move(routing.user);
+  request->cache_salt = std::move(routing.cache_salt);
+  request->priority = routing.priority;
+}
 
 Result<ChatRequest> ParseChatRequest(std::string_view body_text, const ChatOptions& options) {
   KURUMA_ASSIGN_OR_RETURN(const JsonValue root, text::ParseJson(body_text));
@@ -205,18 +148,60 @@ Result<ChatRequest> ParseChatRequest(std::string_view body_text, const ChatOptio
   KURUMA_RETURN_IF_ERROR(ParseToolChoice(body, &request));
   KURUMA_RETURN_IF_ERROR(ResolveThinking(body, options.default_thinking, &conversation));
   KURUMA_ASSIGN_OR_RETURN(conversation.response_format, ParseResponseFormat(body));
-  KURUMA_RETURN_IF_ERROR(CheckPrefix(body, &conversation));
-  ShowToolChoice(options, &request);
-  if (options.reject_missing_reasoning && parsed.missing_reasoning >= 0 && conversation.thinking &&
-      !conversation.tools.empty() && request.tool_choice != ToolChoice::kNone) {
-    return InvalidArgument(
-        "The `reasoning_content` in the thinking mode must be passed back to the API.");
-  }
-  KURUMA_ASSIGN_OR_RETURN(request.sampling, ParseSampling(body));
-  KURUMA_ASSIGN_OR_RETURN(const auto parallel, body.Bool("parallel_tool_calls"));
-  request.parallel_tool_calls = parallel.value_or(true);
-  KURUMA_RETURN_IF_ERROR(ParseStream(body, &request));
+  KURUMA_RETURN_IF_ERROR(ParseEnding(body, &conversation));
+  KURUMA_RETURN_IF_ERROR(ParseAnswerOptions(body, &request));
+  KURUMA_RETURN_IF_ERROR(
+      ApplyOptions(options, parsed.lacks_reasoning, "reasoning_content", &request));
   return request;
+}
+
+Status ApplyOptions(const ChatOptions& options, bool lacks_reasoning,
+                    std::string_view reasoning_name, ChatRequest* request) {
+  ShowToolChoice(options, request);
+  const text::Conversation& conversation = request->conversation;
+  if (options.reject_missing_reasoning && lacks_reasoning && conversation.thinking &&
+      !conversation.tools.empty() && request->tool_choice != ToolChoice::kNone) {
+    return InvalidArgument(fmt::format(
+        "The `{}` in the thinking mode must be passed back to the API.", reasoning_name));
+  }
+  if (options.hosted_sampling) {
+    SamplingOptions& sampling = request->sampling;
+    if (conversation.thinking) sampling.temperature = 1.0;
+    sampling.top_p = conversation.thinking ? std::max(0.95, sampling.top_p) : 1.0;
+    sampling.presence_penalty = 0.0;
+    sampling.frequency_penalty = 0.0;
+    sampling.repetition_penalty = 1.0;
+  }
+  return {};
+}
+
+Result<ResponseFormat> ReadSchemaFormat(const Fields& holder) {
+  const JsonValue* schema = holder.Find("schema");
+  if (schema == nullptr) return InvalidArgument(holder.Name("schema") + " is required");
+  if (schema->If<JsonValue::Object>() == nullptr && schema->If<bool>() == nullptr) {
+    return InvalidArgument(holder.Name("schema") + " must be a JSON Schema");
+  }
+  return ResponseFormat{ResponseFormat::Kind::kJsonSchema, text::DumpJson(*schema)};
+}
+
+Status CheckEnforceable(const ChatRequest& request) {
+  if (request.conversation.response_format.kind != ResponseFormat::Kind::kText) {
+    return InvalidArgument("response formats other than text are not supported by this server yet");
+  }
+  if (request.tool_choice == ToolChoice::kRequired) {
+    return InvalidArgument(
+        "'tool_choice' other than auto or none is not supported by this server yet");
+  }
+  return {};
+}
+
+Status CheckNoImages(const ChatRequest& request) {
+  for (const text::Message& message : request.conversation.messages) {
+    if (!message.images.empty()) {
+      return InvalidArgument("images are not supported by this server yet");
+    }
+  }
+  return {};
 }
 
 }  // namespace kuruma::api

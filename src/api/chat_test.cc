@@ -2,14 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "api/error.h"
-#include "text/golden_test_util.h"
 #include "text/prompt.h"
 
 namespace kuruma::api {
@@ -17,98 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using text::RenderPrompt;
-
-// Rows where Kuruma deliberately answers differently, by reason.
-std::map<std::string, std::string> Differences() {
-  const std::pair<const char*, std::vector<const char*>> reasons[] = {
-      {"reasoning effort: integers 1..100 are accepted, a map is not a label",
-       {"req-0035", "req-0038"}},
-      {"enable_thinking and chat_template_kwargs are honoured", {"req-0044"}},
-      {"which models exist is the server's matter, and one may be left out",
-       {"req-0045", "req-0047", "req-0048"}},
-      {"developer is a system message", {"req-0050"}},
-      {"null content is empty content", {"req-0053", "req-0072", "req-0098"}},
-      {"an assistant message may hold reasoning alone", {"req-0065"}},
-      {"an empty tool_calls array means no calls", {"req-0067"}},
-      {"tool results may be missing, repeated or unknown, and need no id",
-       {"req-0085", "req-0086", "req-0087", "req-0088", "req-0089", "req-0090", "req-0091",
-        "req-0100"}},
-      {"arguments may be an object", {"req-0094"}},
-      {"required and named tools work while thinking", {"req-0117", "req-0119"}},
-      {"the inside of a schema is checked where its grammar is compiled",
-       {"req-0143", "req-0195", "req-0196"}},
-      {"strict schemas are shown as sent, and checked where the grammar is compiled",
-       {"req-0152", "req-0153", "req-0154", "req-0155", "req-0156", "req-0157",
-        "req-0158", "req-0159", "req-0160", "req-0161", "req-0162", "req-0163",
-        "req-0164", "req-0165", "req-0166", "req-0168", "req-0170", "req-0171",
-        "req-0186", "req-0187", "req-0188", "req-0189", "req-0190", "req-0191"}},
-      {"strict tools may be mixed with others and with a response format",
-       {"req-0172", "req-0173"}},
-      {"json_object does not demand the word in a message", {"req-0177"}},
-      {"a prefix may be continued when tools are declared or were called",
-       {"req-0212", "req-0214"}},
-      {"data after \"base64,\" must be base64", {"req-0237"}},
-      {"large max_tokens are lowered to what fits", {"req-0270", "req-0273", "req-0313"}},
-      {"several answers may be asked for", {"req-0275"}},
-      {"any 64-bit seed is accepted", {"req-0281"}},
-  };
-  std::map<std::string, std::string> rows;
-  for (const auto& [reason, ids] : reasons) {
-    for (const char* id : ids) rows[id] = reason;
-  }
-  return rows;
-}
-
-ChatOptions OptionsOf(const Json& row) {
-  ChatOptions options;
-  options.reference_prompts = true;
-  const Json settings = row.value("options", Json::object());
-  options.default_thinking = settings.value("default_thinking_mode", true);
-  options.reject_missing_reasoning = settings.value("reject_missing_reasoning", false);
-  return options;
-}
-
-// Whether the request was answered as the row says; a text saying how not.
-std::string Mismatch(const Json& row) {
-  const auto request = ParseChatRequest(row["body"].get<std::string>(), OptionsOf(row));
-  if (row.contains("error")) {
-    if (request.ok()) return "accepted";
-    return ToApiError(request.status()).status == row["error"]["status"] ? "" : "other status";
-  }
-  if (!request.ok()) return "refused: " + request.status().message();
-  const Json& rendered = row["ok"]["rendered"];
-  const text::RenderedPrompt prompt = RenderPrompt(request->conversation);
-  if (prompt.text != rendered["prompt"]) return "other prompt: " + prompt.text;
-  std::vector<text::SpecialRange> specials;
-  for (const Json& range : rendered["special_ranges"]) specials.push_back({range[0], range[1]});
-  if (prompt.specials != specials) return "other special ranges";
-  const auto ids = text::EncodePrompt(prompt, *text::GoldenTokenizer());
-  if (!ids.ok() || ids->size() != rendered["n_ids"]) return "other number of ids";
-  return "";
-}
-
-TEST(Chat, AgreesWithReferenceRows) {
-  ASSERT_NE(text::GoldenTokenizer(), nullptr);
-  const auto differences = Differences();
-  size_t agreeing = 0;
-  size_t differing = 0;
-  for (const Json& row : text::ReadGoldenRows("request_cases.jsonl")) {
-    if (row["protocol"] != "chat") continue;
-    const std::string id = row["id"];
-    const std::string mismatch = Mismatch(row);
-    if (const auto found = differences.find(id); found != differences.end()) {
-      EXPECT_NE(mismatch, "") << id << " agrees now; strike it from the list: " << found->second;
-      ++differing;
-    } else {
-      EXPECT_EQ(mismatch, "") << id;
-      ++agreeing;
-    }
-  }
-  EXPECT_EQ(differing, differences.size());
-  EXPECT_EQ(agreeing + differing, 328u);
-}
-
-// --- What the reference rows do not cover ---------------------------------------------------
 
 ChatRequest MustParse(const Json& body, const ChatOptions& options = {}) {
   auto request = ParseChatRequest(body.dump(), options);

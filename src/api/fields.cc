@@ -82,9 +82,33 @@ Result<std::optional<double>> Fields::Number(std::string_view key, double low, d
 Result<std::optional<Fields>> Fields::Object(std::string_view key) const {
   const JsonValue* member = Find(key);
   if (member == nullptr) return std::optional<Fields>();
-  const std::string name = Name(key);
-  KURUMA_ASSIGN_OR_RETURN(Fields fields, Of(*member, name.substr(1, name.size() - 2)));
+  KURUMA_ASSIGN_OR_RETURN(Fields fields, Of(*member, PathOf(*this, key)));
   return std::optional<Fields>(std::move(fields));
+}
+
+Result<std::string> RequiredString(const Fields& fields, std::string_view key) {
+  KURUMA_ASSIGN_OR_RETURN(auto text, fields.String(key));
+  if (!text) return InvalidArgument(fields.Name(key) + " is required");
+  return *std::move(text);
+}
+
+Result<Fields> RequiredObject(const Fields& fields, std::string_view key) {
+  KURUMA_ASSIGN_OR_RETURN(auto object, fields.Object(key));
+  if (!object) return InvalidArgument(fields.Name(key) + " is required");
+  return *std::move(object);
+}
+
+Result<const JsonValue::Array*> ArrayAt(const Fields& fields, std::string_view key) {
+  const JsonValue* member = fields.Find(key);
+  if (member == nullptr) return static_cast<const JsonValue::Array*>(nullptr);
+  const auto* array = member->If<JsonValue::Array>();
+  if (array == nullptr) return InvalidArgument(fields.Name(key) + " must be an array");
+  return array;
+}
+
+std::string PathOf(const Fields& fields, std::string_view key) {
+  const std::string name = fields.Name(key);
+  return name.substr(1, name.size() - 2);
 }
 
 }  // namespace kuruma::api

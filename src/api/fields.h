@@ -42,6 +42,16 @@ class Fields {
   std::string path_;
 };
 
+// The member, checked: an error if absent or of another type.
+Result<std::string> RequiredString(const Fields& fields, std::string_view key);
+Result<Fields> RequiredObject(const Fields& fields, std::string_view key);
+
+// The array at member `key`; null if absent.
+Result<const text::JsonValue::Array*> ArrayAt(const Fields& fields, std::string_view key);
+
+// Path of a member, to be extended: as Fields::Name, without quotes.
+std::string PathOf(const Fields& fields, std::string_view key);
+
 // The value as an integer or a number; nothing if it is none (a float is no integer).
 std::optional<int64_t> AsInteger(const text::JsonValue& value);
 std::optional<double> AsNumber(const text::JsonValue& value);

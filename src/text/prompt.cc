@@ -229,7 +229,8 @@ class Renderer {
   RenderedPrompt Render() {
     out_.Special(kBos);
     for (size_t i = 0; i < messages_.size(); ++i) WriteMessage(i);
-    if (messages_.empty() || !messages_.back()->prefix) {
+    const bool continues = !messages_.empty() && messages_.back()->prefix;
+    if (conversation_.adds_answer_header && !continues) {
       out_.Special(kAssistant);
       out_.Special(conversation_.thinking ? kThink : kEndThink);
       if (shows_tools_ && conversation_.tool_choice == ToolChoice::kRequired) {

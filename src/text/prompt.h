@@ -69,6 +69,8 @@ struct Conversation {
   std::vector<Tool> tools;
   ToolChoice tool_choice = ToolChoice::kAuto;
   ResponseFormat response_format;
+  // Whether the prompt ends with the header of the answer, unless the last message is continued.
+  bool adds_answer_header = true;
   // Keep the reasoning of assistant messages after the last user message when calls follow it but
   // the request declares no tools. The reference library drops it, which makes a model forget its
   // thoughts inside a running tool loop.
