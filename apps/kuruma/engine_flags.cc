@@ -22,7 +22,10 @@ void AddEngineFlags(CLI::App* command, EngineFlags* flags) {
       ->capture_default_str()
       ->type_name("N");
   AddSizeOption(command, "--kv-memory", &flags->kv_bytes,
-                "Memory of the cache of global KV, such as 512MiB");
+                "Memory of the cache of global KV, such as 512MiB (auto: half of what is free, at "
+                "most what can be of use)");
+  AddSizeOption(command, "--snapshot-memory", &flags->snapshot_bytes,
+                "Memory of saved windows, which spare replay after a prefix hit (0: none)");
   command->add_flag("--sync", flags->synchronous,
                     "Plan a step only when the one before is done (default: while it runs)");
   command->add_flag("--no-prefix-cache", flags->no_prefix_cache,
@@ -67,6 +70,7 @@ Result<engine::EngineOptions> ToOptions(const EngineFlags& flags) {
   options.max_sequences = flags.max_sequences;
   options.max_step_tokens = flags.max_step_tokens;
   options.kv_bytes = flags.kv_bytes;
+  options.snapshot_bytes = flags.snapshot_bytes;
   options.target_tpot_ms = flags.target_tpot_ms;
   options.synchronous = flags.synchronous;
   options.prefix_cache = !flags.no_prefix_cache;

@@ -15,7 +15,8 @@ namespace kuruma {
 struct EngineFlags {
   int64_t max_sequences = 32;
   int64_t max_step_tokens = 512;
-  int64_t kv_bytes = int64_t{1} << 30;
+  int64_t kv_bytes = 0;
+  int64_t snapshot_bytes = int64_t{256} << 20;
   bool synchronous = false;
   bool no_prefix_cache = false;
   std::string replay = "exact";
@@ -23,7 +24,8 @@ struct EngineFlags {
   uint64_t chaos_seed = 0;
 };
 
-// Adds --max-sequences, --max-step-tokens, --kv-memory, --sync, --no-prefix-cache, --replay,
+// Adds --max-sequences, --max-step-tokens, --kv-memory, --snapshot-memory, --sync,
+// --no-prefix-cache, --replay,
 // --target-tpot-ms and --chaos.
 void AddEngineFlags(CLI::App* command, EngineFlags* flags);
 

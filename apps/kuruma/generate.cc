@@ -12,11 +12,14 @@
 
 #include "api/chat.h"
 #include "base/log.h"
+#include "batch.h"
 #include "commands.h"
+#include "engine_flags.h"
 #include "generation.h"
 #include "inputs.h"
 #include "model_loader.h"
 #include "report.h"
+#include "request_file.h"
 #include "text/json.h"
 #include "text/prompt.h"
 #include "text_stream.h"
@@ -31,6 +34,9 @@ struct GenerateFlags {
   std::optional<std::string> prompt;
   std::string messages_path;
   std::string tokens_path;
+  std::string requests_path;
+  EngineFlags engine;
+  bool digest = false;
   bool raw_special = false;
   std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty,
       frequency_penalty;
@@ -113,6 +119,19 @@ Result<std::vector<int32_t>> PromptFromMessages(const LoadedModel& loaded, Gener
   return ids;
 }
 
+void ApplyFlags(const GenerateFlags& flags, engine::SamplingParams* s) {
+  s->temperature = flags.temperature.value_or(s->temperature);
+  s->top_p = flags.top_p.value_or(s->top_p);
+  s->top_k = flags.top_k.value_or(s->top_k);
+  s->min_p = flags.min_p.value_or(s->min_p);
+  s->repetition_penalty = flags.repetition_penalty.value_or(s->repetition_penalty);
+  s->presence_penalty = flags.presence_penalty.value_or(0);
+  s->frequency_penalty = flags.frequency_penalty.value_or(0);
+  s->top_logprobs = flags.top_logprobs.value_or(0);
+  s->min_tokens = flags.min_tokens;
+  s->seed = flags.seed.value_or(s->seed);
+}
+
 Result<Plan> MakePlan(const LoadedModel& loaded, GenerateFlags flags) {
   const model::ModelConfig& config = loaded.model->config();
   Plan plan;
@@ -126,16 +145,7 @@ Result<Plan> MakePlan(const LoadedModel& loaded, GenerateFlags flags) {
   } else {
     KURUMA_ASSIGN_OR_RETURN(plan.input.prompt, PromptFromMessages(loaded, &flags, &s));
   }
-  s.temperature = flags.temperature.value_or(s.temperature);
-  s.top_p = flags.top_p.value_or(s.top_p);
-  s.top_k = flags.top_k.value_or(s.top_k);
-  s.min_p = flags.min_p.value_or(s.min_p);
-  s.repetition_penalty = flags.repetition_penalty.value_or(s.repetition_penalty);
-  s.presence_penalty = flags.presence_penalty.value_or(0);
-  s.frequency_penalty = flags.frequency_penalty.value_or(0);
-  s.top_logprobs = flags.top_logprobs.value_or(0);
-  s.min_tokens = flags.min_tokens;
-  s.seed = flags.seed.value_or(s.seed);
+  ApplyFlags(flags, &s);
   for (const std::string& stop : flags.stops) {
     if (stop.empty()) return InvalidArgument("--stop: a stop string must not be empty");
   }
@@ -177,11 +187,32 @@ nlohmann::ordered_json ToJson(const LoadedModel& loaded, const Plan& plan, const
   return out;
 }
 
+// What a line of the file says goes before the flags of the command.
+Result<int> RunRequests(const GenerateFlags& flags) {
+  KURUMA_ASSIGN_OR_RETURN(const engine::EngineOptions options, ToOptions(flags.engine));
+  KURUMA_ASSIGN_OR_RETURN(const LoadedModel loaded, LoadModel(flags.model, TokenizerUse::kIfThere));
+  RequestDefaults defaults{.sampling = DefaultSampling(loaded.sampling),
+                           .max_tokens = flags.max_tokens.value_or(kDefaultMaxTokens),
+                           .draws_seeds = !flags.seed};
+  ApplyFlags(flags, &defaults.sampling);
+  KURUMA_ASSIGN_OR_RETURN(std::vector<FileRequest> requests,
+                          ReadRequests(loaded, flags.requests_path, defaults));
+  const BatchOptions batch{
+      .engine = options, .json = flags.json, .digests = flags.digest, .quiet = flags.quiet};
+  const std::string name = flags.requests_path == "-" ? "standard input" : flags.requests_path;
+  return RunBatch(loaded, std::move(requests), batch, name);
+}
+
 int RunGenerate(const GenerateFlags& flags) {
-  const int sources =
-      flags.prompt.has_value() + !flags.messages_path.empty() + !flags.tokens_path.empty();
+  const int sources = flags.prompt.has_value() + !flags.messages_path.empty() +
+                      !flags.tokens_path.empty() + !flags.requests_path.empty();
   if (sources != 1) {
-    return Fail("generate", InvalidArgument("give one of --prompt, --messages and --tokens"));
+    return Fail("generate",
+                InvalidArgument("give one of --prompt, --messages, --tokens and --requests"));
+  }
+  if (!flags.requests_path.empty()) {
+    const Result<int> code = RunRequests(flags);
+    return code.ok() ? *code : Fail("generate", code.status());
   }
   const auto loaded = LoadModel(
       flags.model, flags.tokens_path.empty() ? TokenizerUse::kRequired : TokenizerUse::kIfThere);
@@ -247,6 +278,20 @@ void AddStopFlags(CLI::App* command, GenerateFlags* f) {
   command->add_flag("--ignore-eos", f->ignore_eos, "The end-of-sentence token ends nothing");
 }
 
+// The engine's flags, which mean nothing without --requests.
+void AddRequestsFlags(CLI::App* command, GenerateFlags* f) {
+  CLI::App* group = command->add_option_group("With --requests");
+  AddEngineFlags(group, &f->engine);
+  group->add_flag("--digest", f->digest,
+                  "With --json: SHA-256 of the logits that each answer was drawn from");
+  CLI::Option* requests = command->get_option("--requests");
+  for (CLI::Option* option : group->get_options()) option->needs(requests);
+  for (const char* other : {"--chunk", "--stop", "--stop-token-ids", "--ignore-eos", "--min-tokens",
+                            "--top-logprobs", "--raw-special"}) {
+    command->get_option(other)->excludes(requests);
+  }
+}
+
 }  // namespace
 
 void RegisterGenerate(CLI::App& app, int* exit_code) {
@@ -264,6 +309,10 @@ void RegisterGenerate(CLI::App& app, int* exit_code) {
       ->add_option("--tokens", flags->tokens_path,
                    "Prompt as a JSON list of ids or {\"tokens\": [...]} (- is stdin)")
       ->type_name("FILE");
+  command
+      ->add_option("--requests", flags->requests_path,
+                   "Many requests through the engine, one JSON object per line (- is stdin)")
+      ->type_name("FILE");
   command->add_flag("--raw-special", flags->raw_special,
                     "--prompt may spell added tokens (default: they are ordinary text)");
   AddSamplingFlags(command, flags.get());
@@ -272,20 +321,30 @@ void RegisterGenerate(CLI::App& app, int* exit_code) {
       ->add_option("--top-logprobs", flags->top_logprobs,
                    "With --json: the K best tokens of each step (default: 0)")
       ->check(CLI::Range(0, 1 << 20));
-  command->add_flag("--json", flags->json, "One JSON object at the end instead of text");
+  command->add_flag("--json", flags->json,
+                    "One JSON object at the end instead of text; with --requests one per request");
+  AddRequestsFlags(command, flags.get());
   command->add_flag("--quiet", flags->quiet, "No statistics on stderr");
   command->footer(
       "Examples:\n"
       "  kuruma generate --model DIR --prompt 'The sea was' --max-tokens 64\n"
       "  kuruma generate --model DIR --messages chat.json --temperature 0\n"
       "  echo '[0,17,4]' | kuruma generate --model DIR --tokens - --json --seed 7\n"
-      "Exactly one of --prompt, --messages and --tokens. Fields of a Chat Completions body "
+      "  kuruma generate --model DIR --requests batch.jsonl --json --digest > answers.jsonl\n"
+      "Exactly one of --prompt, --messages, --tokens and --requests. Fields of a Chat Completions "
+      "body "
       "(temperature, top_p,\npenalties, seed, max_tokens, stop, logit_bias, top_logprobs) count "
       "where the flag is absent. Sampling\ndefaults are those of the checkpoint's "
       "generation_config.json, "
       "else temperature 1 and top-p 0.95. Without tokenizer.json ids are\nprinted. --json writes "
       "{\"prompt_tokens\", \"ids\", \"text\", \"logprobs\", \"finish_reason\", \"seed\", "
-      "\"timings\"};\nids include a final stop token, text does not. Ctrl-C ends the answer "
+      "\"timings\"};\nids include a final stop token, text does not. Lines of "
+      "--requests hold prompt, messages or tokens,\nand id, max_tokens, temperature, top_p, seed, "
+      "n, "
+      "stop, priority (higher first), timeout and the other fields of\nthe HTTP API; each result "
+      "is "
+      "{\"id\", \"tokens\", \"text\", \"finish\", \"cached_tokens\", \"preemptions\", "
+      "\"digest\", ...}. Ctrl-C ends the answer "
       "with what there is (status 130).");
   command->callback([flags, exit_code] { *exit_code = RunGenerate(*flags); });
 }

@@ -3,33 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <random>
 
+#include "interrupt.h"
 #include "report.h"
 
 namespace kuruma {
 namespace {
-
-volatile std::sig_atomic_t interrupted = 0;
-
-// Turns Ctrl-C into a flag for its lifetime; a second Ctrl-C has the usual effect.
-class CatchInterrupt {
- public:
-  CatchInterrupt() {
-    interrupted = 0;
-    struct sigaction action {};
-    action.sa_handler = [](int) { interrupted = 1; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-    sigaction(SIGINT, &action, &previous_);
-  }
-  ~CatchInterrupt() { sigaction(SIGINT, &previous_, nullptr); }
-  CatchInterrupt(const CatchInterrupt&) = delete;
-  CatchInterrupt& operator=(const CatchInterrupt&) = delete;
-
- private:
-  struct sigaction previous_ {};
-};
 
 Status CheckLength(const LoadedModel& loaded, size_t prompt, int64_t max_tokens) {
   const int64_t context = loaded.model->config().max_positions;
@@ -66,7 +46,7 @@ Status Prefill(const LoadedModel& loaded, const std::vector<int32_t>& prompt,
                model::SequenceState* state, model::ForwardResult* last) {
   const auto keep_result = [&](int64_t, const model::ForwardResult& pass) {
     if (!pass.logits.empty()) *last = pass;
-    return interrupted != 0 ? Internal("interrupted") : Status();
+    return CatchInterrupt::Pressed() ? Internal("interrupted") : Status();
   };
   const PromptPass rest{std::span(prompt).subspan(state->position()), model::LogitRows::kLast};
   return FeedPrompt(loaded, rest, state, keep_result);
@@ -91,7 +71,7 @@ Result<Generation> Generate(const LoadedModel& loaded, GenerationInput input,
   out.reused_tokens = Reuse(loaded, input.prompt, state);
   const Status fed = Prefill(loaded, input.prompt, state, &result);
   out.prefill_ms = prefill.ms();
-  if (interrupted != 0) {
+  if (CatchInterrupt::Pressed()) {
     *state = model::SequenceState(model.layout());  // a prompt cut short cannot be gone on with
     out.finish_reason = "interrupted";
     return out;
@@ -110,7 +90,7 @@ Result<Generation> Generate(const LoadedModel& loaded, GenerationInput input,
     const SinkVerdict verdict = ends ? SinkVerdict::kStop : sink(token, count >= params.min_tokens);
     if (verdict == SinkVerdict::kStop) {
       out.finish_reason = "stop";
-    } else if (interrupted != 0 || verdict == SinkVerdict::kReaderGone) {
+    } else if (CatchInterrupt::Pressed() || verdict == SinkVerdict::kReaderGone) {
       out.finish_reason = "interrupted";
     } else if (count >= input.max_tokens) {
       out.finish_reason = "length";
@@ -124,6 +104,11 @@ Result<Generation> Generate(const LoadedModel& loaded, GenerationInput input,
   return out;
 }
 
+uint64_t DrawSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
 engine::SamplingParams DefaultSampling(const SamplingDefaults& defaults) {
   engine::SamplingParams s;
   s.temperature = defaults.temperature;
@@ -131,8 +116,7 @@ engine::SamplingParams DefaultSampling(const SamplingDefaults& defaults) {
   s.top_k = defaults.top_k;
   s.min_p = defaults.min_p;
   s.repetition_penalty = defaults.repetition_penalty;
-  std::random_device device;
-  s.seed = (uint64_t{device()} << 32) | device();
+  s.seed = DrawSeed();
   return s;
 }
 

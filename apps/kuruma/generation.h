@@ -49,6 +49,9 @@ using TokenSink = std::function<SinkVerdict(int32_t token, bool may_stop)>;
 Result<Generation> Generate(const LoadedModel& loaded, GenerationInput input,
                             model::SequenceState* state, const TokenSink& sink);
 
+// From the operating system.
+uint64_t DrawSeed();
+
 // What the model's makers recommend, and a seed from the operating system.
 engine::SamplingParams DefaultSampling(const SamplingDefaults& defaults);
 

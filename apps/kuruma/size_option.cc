@@ -39,17 +39,17 @@ std::string Spell(int64_t bytes) {
 
 }  // namespace
 
-Result<int64_t> ParseSize(std::string_view text) {
+Result<int64_t> ParseSize(std::string_view text, int64_t least) {
   const std::string_view stripped = Strip(text);
   const auto refuse = [&] {
     return InvalidArgument(
-        fmt::format("expected bytes, as in 1073741824, 512MiB or 1GiB, in 1..{}; got \"{}\"",
-                    std::numeric_limits<int64_t>::max(), text));
+        fmt::format("expected bytes, as in 1073741824, 512MiB or 1GiB, in {}..{}; got \"{}\"",
+                    least, std::numeric_limits<int64_t>::max(), text));
   };
   int64_t number = 0;
   const char* end = stripped.data() + stripped.size();
   const auto [rest, error] = std::from_chars(stripped.data(), end, number);
-  if (error != std::errc() || number < 1) return refuse();
+  if (error != std::errc() || number < least) return refuse();
   const int64_t factor = Factor(Strip({rest, static_cast<size_t>(end - rest)}));
   if (factor == 0 || number > std::numeric_limits<int64_t>::max() / factor) return refuse();
   return number * factor;
@@ -57,13 +57,14 @@ Result<int64_t> ParseSize(std::string_view text) {
 
 CLI::Option* AddSizeOption(CLI::App* command, const std::string& name, int64_t* bytes,
                            const std::string& help) {
-  const auto set = [name, bytes](const std::string& text) {
-    const Result<int64_t> size = ParseSize(text);
+  const int64_t least = *bytes == 0 ? 1 : 0;
+  const auto set = [name, bytes, least](const std::string& text) {
+    const Result<int64_t> size = ParseSize(text, least);
     if (!size.ok()) throw CLI::ValidationError(name, size.status().message());
     *bytes = *size;
   };
   return command->add_option_function<std::string>(name, set, help)
-      ->default_str(Spell(*bytes))
+      ->default_str(*bytes == 0 ? "auto" : Spell(*bytes))
       ->type_name("SIZE");
 }
 

@@ -55,7 +55,7 @@ struct ChatRequest {
   bool continuous_usage_stats = false;  // usage so far in every chunk
   std::string user;                     // who asks, as the client calls them; empty: not said
   std::string cache_salt;               // requests share cached prefixes only with the same salt
-  int priority = 0;                     // lower runs first
+  int priority = 0;                     // higher ones go first
 };
 
 // Settings of the server.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "device/host.h"
 #include "engine/device_thread.h"
 #include "engine/engine_metrics.h"
 #include "engine/executor.h"
@@ -36,6 +38,16 @@ double Seconds(Clock::time_point time) {
 
 double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+int64_t UsefulBytes(const RunnerTraits& traits, const EngineOptions& options) {
+  constexpr int64_t kUnknown = int64_t{2} << 30;
+  const int64_t free = device::FindAvailableMemory().bytes;
+  const double blocks = std::ceil(static_cast<double>(traits.context) / kv::kBlockTokens);
+  const double useful = 4.0 * static_cast<double>(options.max_sequences) * blocks *
+                        static_cast<double>(traits.block_bytes);
+  const double half = static_cast<double>(free < 0 ? kUnknown : free) / 2;
+  return static_cast<int64_t>(std::min(useful, half));
 }
 
 }  // namespace
@@ -74,6 +86,7 @@ class Engine::Loop {
     thread_.join();
   }
 
+  Status Check(const Request& request) const;
   Result<RequestId> Submit(Request request, Sink sink);
 
   void Cancel(RequestId id) {
@@ -168,7 +181,7 @@ class Engine::Loop {
   std::thread thread_;
 };
 
-Result<RequestId> Engine::Loop::Submit(Request request, Sink sink) {
+Status Engine::Loop::Check(const Request& request) const {
   const int64_t vocab = traits_.vocab;
   if (request.prompt.empty()) return InvalidArgument("the prompt has no tokens");
   for (const int32_t token : request.prompt) {
@@ -180,8 +193,12 @@ Result<RequestId> Engine::Loop::Submit(Request request, Sink sink) {
   if (request.max_tokens < 1) return InvalidArgument("max_tokens must be at least 1");
   if (request.n < 1 || request.n > 128) return InvalidArgument("n must be in 1..128");
   KURUMA_RETURN_IF_ERROR(CheckSamplingParams(request.sampling, vocab));
-  KURUMA_RETURN_IF_ERROR(scheduler::CheckFits(
-      scheduling_, static_cast<int64_t>(request.prompt.size()), request.max_tokens));
+  return scheduler::CheckFits(scheduling_, static_cast<int64_t>(request.prompt.size()),
+                              request.max_tokens);
+}
+
+Result<RequestId> Engine::Loop::Submit(Request request, Sink sink) {
+  KURUMA_RETURN_IF_ERROR(Check(request));
   auto shared = std::make_shared<Shared>();
   shared->root = kv::RootKey(traits_.digest, request.tenant);
   shared->left = request.n;
@@ -487,12 +504,13 @@ Result<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Runner> runner,
                                                const RunnerTraits& traits,
                                                const EngineOptions& options) {
   const int64_t block_bytes = traits.block_bytes;
+  const int64_t kv_bytes = options.kv_bytes != 0 ? options.kv_bytes : UsefulBytes(traits, options);
   const bool saves = options.prefix_cache && options.snapshot_bytes >= traits.snapshot_bytes;
   scheduler::SchedulerOptions scheduling{.max_sequences = options.max_sequences,
                                          .max_step_tokens = options.max_step_tokens,
                                          .max_queue = int64_t{1} << 40,  // counted in Submit
                                          .context = traits.context,
-                                         .total_blocks = options.kv_bytes / block_bytes,
+                                         .total_blocks = kv_bytes / block_bytes,
                                          .watermark_blocks = 0,
                                          .target_tpot_ms = options.target_tpot_ms,
                                          .prefix_cache = options.prefix_cache,
@@ -500,9 +518,9 @@ Result<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Runner> runner,
                                          .snapshot_bytes = saves ? traits.snapshot_bytes : 0,
                                          .chaos_seed = options.chaos_seed};
   if (scheduling.total_blocks < 1) {
-    return InvalidArgument("kv_bytes (--kv-memory) must be at least one block of " +
-                           std::to_string(block_bytes) + " bytes, got " +
-                           std::to_string(options.kv_bytes));
+    return InvalidArgument("the cache (--kv-memory) must be at least one block of " +
+                           std::to_string(block_bytes) + " bytes, got " + std::to_string(kv_bytes) +
+                           " bytes");
   }
   if (options.max_queue < 1) return InvalidArgument("max_queue must be at least 1");
   scheduling.watermark_blocks = std::min(options.max_sequences, scheduling.total_blocks / 16);
@@ -516,6 +534,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Runner> runner,
 Engine::Engine(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
 Engine::~Engine() = default;
 
+Status Engine::Check(const Request& request) const { return loop_->Check(request); }
 Result<RequestId> Engine::Submit(Request request, Sink sink) {
   return loop_->Submit(std::move(request), std::move(sink));
 }

@@ -23,13 +23,15 @@
 namespace kuruma::engine {
 
 struct EngineOptions {
-  int64_t max_sequences = 32;           // running at once
-  int64_t max_step_tokens = 512;        // rows of a step
-  int64_t max_queue = 1024;             // waiting sequences
-  int64_t kv_bytes = int64_t{1} << 30;  // memory of the block cache
-  double target_tpot_ms = 0;            // longest step while sequences decode; 0: no bound
-  bool synchronous = false;             // plan a step only when the one before is done
-  bool prefix_cache = true;             // find and keep global KV of equal beginnings
+  int64_t max_sequences = 32;     // running at once
+  int64_t max_step_tokens = 512;  // rows of a step
+  int64_t max_queue = 1024;       // waiting sequences
+  // Memory of the block cache. 0: half of what the process may still use, but no more than four
+  // times what max_sequences of the longest sequences hold.
+  int64_t kv_bytes = 0;
+  double target_tpot_ms = 0;    // longest step while sequences decode; 0: no bound
+  bool synchronous = false;     // plan a step only when the one before is done
+  bool prefix_cache = true;     // find and keep global KV of equal beginnings
   bool bounded_replay = false;  // approximate after a hit: one window instead of all that matters
   int64_t snapshot_bytes = int64_t{256} << 20;  // memory of window snapshots; 0: none are kept
   uint64_t chaos_seed = 0;                      // for tests: random chunks and preemptions; 0: none
@@ -106,9 +108,12 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // What Submit would refuse whatever else runs: parameters out of range, or more than context or
+  // cache can hold, with both numbers (InvalidArgument).
+  Status Check(const Request& request) const;
+
   // Queues a request; each of its samples gets its events in order and kFinished once, unless this
-  // fails. InvalidArgument: parameters out of range, or more than context or cache can hold, with
-  // both numbers; ResourceExhausted: the queue is full.
+  // fails: as Check says, or ResourceExhausted, the queue is full.
   Result<RequestId> Submit(Request request, Sink sink);
 
   // The request ends within one step. Unknown and ended ones are ignored.
