@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 
+#include "tests/support/planted_ops.h"
 #include "tests/support/tiny_model.h"
 
 namespace kuruma::model {
@@ -330,41 +331,12 @@ INSTANTIATE_TEST_SUITE_P(Tiny, Invariance, ::testing::ValuesIn(Variants()), [](c
   return info.param.checkpoint + "_" + o.numerics + "_" + o.kernels;
 });
 
-// A product that starts its sum elsewhere when several rows are there: the mistake these tests
-// exist for. They must notice it.
-void OrderDependentMatMul(ThreadPool& pool, std::span<const kernels::MatMulTask> tasks) {
-  std::vector<float> row;
-  for (const kernels::MatMulTask& task : tasks) {
-    if (task.x.rows <= 1) {
-      kernels::ReferenceOps().matmul(pool, {&task, 1});
-      continue;
-    }
-    row.resize(task.weight.cols);
-    for (int64_t n = 0; n < task.weight.rows; ++n) {
-      kernels::DequantizeRow(task.weight, n, row.data());
-      for (int64_t m = 0; m < task.x.rows; ++m) {
-        float sum = 0;
-        for (int64_t k = task.weight.cols - 1; k >= 0; --k) sum += task.x.row(m)[k] * row[k];
-        task.y.row(m)[n] = task.round_bf16 ? kernels::RoundBf16(sum) : sum;
-      }
-    }
-  }
-}
-
+// The mistake that these tests exist for: they must notice it.
 TEST(InverseInvariance, AnOrderDependentReductionIsNoticed) {
-  kernels::OpTable planted = kernels::ReferenceOps();
-  planted.matmul = OrderDependentMatMul;
-  ThreadPool pool(1);
-  ModelOptions options{.numerics = testing::OrThrow(FindNumerics("exact")),
-                       .ops = &planted,
-                       .pool = &pool,
-                       .token_classes = {}};
-  const std::string directory = testing::GoldenPath("nano/checkpoint");
-  options.token_classes = testing::ReadJson(directory + "/engram_token_map.json")["token_map"]
-                              .get<std::vector<int32_t>>();
-  auto model = testing::OrThrow(Model::Load(directory, std::move(options)));
-  const auto prompt = RandomTokens(*model, 30, 40);
-  EXPECT_NE(Fingerprint(*model, prompt, {30}), Fingerprint(*model, prompt, {1}));
+  const kernels::OpTable planted = testing::OrderDependentOps();
+  Tiny tiny = LoadTiny("nano", {.numerics = "exact", .ops = &planted});
+  const auto prompt = RandomTokens(*tiny.model, 30, 40);
+  EXPECT_NE(Fingerprint(*tiny.model, prompt, {30}), Fingerprint(*tiny.model, prompt, {1}));
 }
 
 TEST(SequenceStateTest, RollbackHasLimits) {

@@ -22,6 +22,7 @@ struct TinyOptions {
   model::PrefillMode prefill = model::PrefillMode::kExact;
   int64_t keep_tokens = 0;
   int threads = 1;
+  const kernels::OpTable* ops = nullptr;  // instead of `kernels`; must outlive the model
 };
 
 struct Tiny {
@@ -41,7 +42,7 @@ inline Tiny LoadTiny(const std::string& checkpoint, const TinyOptions& options) 
   tiny.pool = std::make_unique<ThreadPool>(options.threads);
   model::ModelOptions m;
   m.numerics = OrThrow(model::FindNumerics(options.numerics));
-  m.ops = OrThrow(kernels::FindOps(options.kernels));
+  m.ops = options.ops != nullptr ? options.ops : OrThrow(kernels::FindOps(options.kernels));
   m.pool = tiny.pool.get();
   m.prefill = options.prefill;
   m.keep_tokens = options.keep_tokens;
