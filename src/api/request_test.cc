@@ -8,6 +8,7 @@
 
 #include "api/protocol.h"
 #include "api/request_test_util.h"
+#include "tests/support/byte_tokenizer.h"
 #include "text/golden_test_util.h"
 
 namespace kuruma::api {
@@ -335,6 +336,15 @@ TEST(Completions, SuffixesFillTheMiddle) {
   EXPECT_EQ((*ids)[9], 128802);
   EXPECT_EQ(RenderFill("a", "b").text,
             "<｜begin▁of▁sentence｜><｜fim▁begin｜>a<｜fim▁hole｜>b<｜fim▁end｜>");
+}
+
+TEST(Completions, SuffixesNeedTheirTokens) {
+  const auto tokenizer = text::ParseTokenizer(testing::ByteTokenizer().dump(), "bytes.json");
+  ASSERT_TRUE(tokenizer.ok());
+  const auto ids = EncodeCompletionPrompt(MustParse<Completions>(R"({"prompt":"a","suffix":"b"})"),
+                                          0, **tokenizer);
+  EXPECT_EQ(ToApiError(ids.status()).status, 400);
+  EXPECT_TRUE(Has(ids.status().message(), "<｜fim▁begin｜>"));
 }
 
 TEST(Completions, PromptsAreEncodedAsAsked) {
