@@ -147,6 +147,25 @@ TEST(Chat, WhatNeedsAGrammarIsNamed) {
   }
 }
 
+TEST(Chat, ConstraintsOfOtherServersAreFormats) {
+  const std::pair<const char*, ResponseFormat::Kind> cases[] = {
+      {R"("structured_outputs":{"json":{"type":"object"}})", ResponseFormat::Kind::kJsonSchema},
+      {R"("structured_outputs":{"regex":"a+"})", ResponseFormat::Kind::kRegex},
+      {R"("structured_outputs":{"json_object":true})", ResponseFormat::Kind::kJsonObject},
+      {R"("guided_json":{"type":"object"})", ResponseFormat::Kind::kJsonSchema},
+      {R"("guided_regex":"a+")", ResponseFormat::Kind::kRegex},
+  };
+  for (const auto& [member, kind] : cases) {
+    EXPECT_EQ(MustParse<Chat>(Hi(member)).conversation.response_format.kind, kind) << member;
+  }
+  for (const char* member : {R"("structured_outputs":{"choice":["a"]})", R"("guided_grammar":"x")",
+                             R"("ebnf":"x")", R"("structured_outputs":{"json":{},"regex":"a"})",
+                             R"("guided_regex":"a","response_format":{"type":"json_object"})"}) {
+    ErrorOf<Chat>(Hi(member));
+  }
+  EXPECT_TRUE(Has(ErrorOf<Completions>(R"({"prompt":"a","guided_json":{}})"), "'guided_json'"));
+}
+
 TEST(Chat, ImagesAreParsedAndCanBeRefusedByTheServer) {
   const ChatRequest request = MustParse<Chat>(R"({"messages":[{"role":"user","content":[
       {"type":"image_url","image_url":{"url":"https://p.test/a.png"}}]}]})");
