@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 #include "api/fields.h"
@@ -16,6 +18,11 @@ using text::JsonValue;
 using text::ResponseFormat;
 using text::Role;
 using text::ToolChoice;
+
+// Grammars of other servers that would silently not count.
+constexpr std::array<std::string_view, 5> kUnknownConstraints = {"guided_choice", "guided_grammar",
+                                                                 "regex", "ebnf", "structural_tag"};
+constexpr std::array<std::string_view, 3> kUnknownOutputs = {"choice", "grammar", "structural_tag"};
 
 // The switches of other servers: `enable_thinking` in the body, or that and `thinking` in
 // chat_template_kwargs; a thinking budget of 0 is one too.
@@ -74,7 +81,38 @@ Result<ResponseFormat> ParseResponseFormat(const Fields& body) {
                            " must be text, json_object, json_schema or regex");
   }
   KURUMA_ASSIGN_OR_RETURN(const Fields holder, RequiredObject(*format, "json_schema"));
-  return ReadSchemaFormat(holder);
+  return ReadSchemaFormat(holder, "schema");
+}
+
+// The grammars that other servers take beside response_format, where one of them means the same.
+Status ParseConstraint(const Fields& body, ResponseFormat* format) {
+  KURUMA_ASSIGN_OR_RETURN(const auto outputs, body.Object("structured_outputs"));
+  KURUMA_RETURN_IF_ERROR(RefuseConstraints(body, kUnknownConstraints));
+  if (outputs) {
+    KURUMA_RETURN_IF_ERROR(RefuseConstraints(*outputs, kUnknownOutputs));
+  }
+  const std::pair<const Fields*, std::array<const char*, 3>> places[] = {
+      {&body, {"guided_json", "guided_regex", "guided_json_object"}},
+      {outputs ? &*outputs : nullptr, {"json", "regex", "json_object"}}};
+  for (const auto& [owner, keys] : places) {
+    if (owner == nullptr) continue;
+    const JsonValue* schema = owner->Find(keys[0]);
+    KURUMA_ASSIGN_OR_RETURN(auto regex, owner->String(keys[1]));
+    KURUMA_ASSIGN_OR_RETURN(const auto any_object, owner->Bool(keys[2]));
+    const int count = (schema != nullptr) + regex.has_value() + any_object.value_or(false);
+    if (count == 0) continue;
+    if (count > 1 || format->kind != ResponseFormat::Kind::kText) {
+      return InvalidArgument(owner->Name(keys[0]) + " and other formats exclude each other");
+    }
+    if (schema != nullptr) {
+      KURUMA_ASSIGN_OR_RETURN(*format, ReadSchemaFormat(*owner, keys[0]));
+    } else if (regex) {
+      *format = {ResponseFormat::Kind::kRegex, *std::move(regex)};
+    } else {
+      *format = {ResponseFormat::Kind::kJsonObject, ""};
+    }
+  }
+  return {};
 }
 
 // Marks the last message as to be continued when `continue_final_message` says so, and checks what
@@ -148,6 +186,7 @@ Result<ChatRequest> ParseChatRequest(std::string_view body_text, const ChatOptio
   KURUMA_RETURN_IF_ERROR(ParseToolChoice(body, &request));
   KURUMA_RETURN_IF_ERROR(ResolveThinking(body, options.default_thinking, &conversation));
   KURUMA_ASSIGN_OR_RETURN(conversation.response_format, ParseResponseFormat(body));
+  KURUMA_RETURN_IF_ERROR(ParseConstraint(body, &conversation.response_format));
   KURUMA_RETURN_IF_ERROR(ParseEnding(body, &conversation));
   KURUMA_RETURN_IF_ERROR(ParseAnswerOptions(body, &request));
   KURUMA_RETURN_IF_ERROR(
@@ -175,13 +214,20 @@ Status ApplyOptions(const ChatOptions& options, bool lacks_reasoning,
   return {};
 }
 
-Result<ResponseFormat> ReadSchemaFormat(const Fields& holder) {
-  const JsonValue* schema = holder.Find("schema");
-  if (schema == nullptr) return InvalidArgument(holder.Name("schema") + " is required");
+Result<ResponseFormat> ReadSchemaFormat(const Fields& holder, std::string_view key) {
+  const JsonValue* schema = holder.Find(key);
+  if (schema == nullptr) return InvalidArgument(holder.Name(key) + " is required");
   if (schema->If<JsonValue::Object>() == nullptr && schema->If<bool>() == nullptr) {
-    return InvalidArgument(holder.Name("schema") + " must be a JSON Schema");
+    return InvalidArgument(holder.Name(key) + " must be a JSON Schema");
   }
   return ResponseFormat{ResponseFormat::Kind::kJsonSchema, text::DumpJson(*schema)};
+}
+
+Status RefuseConstraints(const Fields& body, std::span<const std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    if (body.Find(key) != nullptr) return InvalidArgument(body.Name(key) + " is not supported");
+  }
+  return {};
 }
 
 Status CheckEnforceable(const ChatRequest& request) {

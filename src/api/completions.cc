@@ -18,6 +18,12 @@ constexpr size_t kMaxPrompts = 2048;
 constexpr int64_t kDefaultMaxTokens = 16;
 constexpr int64_t kMaxLogprobs = 20;
 
+// Grammars for the answer.
+constexpr std::array<std::string_view, 9> kConstraints = {
+    "response_format", "structured_outputs", "guided_json", "guided_regex",
+    "guided_choice",   "guided_grammar",     "regex",       "ebnf",
+    "structural_tag"};
+
 constexpr std::string_view kBos = "<｜begin▁of▁sentence｜>";
 constexpr std::string_view kFillBegin = "<｜fim▁begin｜>";
 constexpr std::string_view kFillHole = "<｜fim▁hole｜>";
@@ -116,6 +122,7 @@ Result<CompletionRequest> ParseCompletionRequest(std::string_view body_text) {
   request.model = std::move(model).value_or("");
   KURUMA_ASSIGN_OR_RETURN(request.prompts, ParsePrompts(body));
   KURUMA_ASSIGN_OR_RETURN(request.suffix, body.String("suffix"));
+  KURUMA_RETURN_IF_ERROR(RefuseConstraints(body, kConstraints));
   KURUMA_RETURN_IF_ERROR(ParseOptions(body, &request));
   const bool is_one_text =
       request.prompts.size() == 1 && std::holds_alternative<std::string>(request.prompts[0]);

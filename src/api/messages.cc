@@ -112,7 +112,7 @@ Status ParseFormat(const Fields& body, text::Conversation* conversation) {
   if (!format) return {};
   KURUMA_ASSIGN_OR_RETURN(const std::string type, RequiredString(*format, "type"));
   if (type != "json_schema") return InvalidArgument(format->Name("type") + " must be json_schema");
-  KURUMA_ASSIGN_OR_RETURN(conversation->response_format, ReadSchemaFormat(*format));
+  KURUMA_ASSIGN_OR_RETURN(conversation->response_format, ReadSchemaFormat(*format, "schema"));
   return {};
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -140,8 +141,12 @@ Result<Routing> ReadRouting(const Fields& body);
 // Copies both into `request`.
 void SetDelivery(const StreamOptions& stream, Routing routing, ChatRequest* request);
 
-// The JSON Schema at `schema` of `holder`, as a format of the answer.
-Result<text::ResponseFormat> ReadSchemaFormat(const Fields& holder);
+// The JSON Schema at `key` of `holder`, as a format of the answer.
+Result<text::ResponseFormat> ReadSchemaFormat(const Fields& holder, std::string_view key);
+
+// An error if `body` has one of these members, which would make a promise about the answer that is
+// not kept.
+Status RefuseConstraints(const Fields& body, std::span<const std::string_view> keys);
 
 // What ChatOptions say about a request that is complete. `reasoning_name` is how the protocol calls
 // the reasoning of a message.

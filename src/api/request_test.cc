@@ -8,6 +8,7 @@
 
 #include "api/protocol.h"
 #include "api/request_test_util.h"
+#include "tests/support/byte_tokenizer.h"
 #include "text/golden_test_util.h"
 
 namespace kuruma::api {
@@ -144,6 +145,25 @@ TEST(Chat, WhatNeedsAGrammarIsNamed) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_TRUE(Has(status.message(), "response formats"));
   }
+}
+
+TEST(Chat, ConstraintsOfOtherServersAreFormats) {
+  const std::pair<const char*, ResponseFormat::Kind> cases[] = {
+      {R"("structured_outputs":{"json":{"type":"object"}})", ResponseFormat::Kind::kJsonSchema},
+      {R"("structured_outputs":{"regex":"a+"})", ResponseFormat::Kind::kRegex},
+      {R"("structured_outputs":{"json_object":true})", ResponseFormat::Kind::kJsonObject},
+      {R"("guided_json":{"type":"object"})", ResponseFormat::Kind::kJsonSchema},
+      {R"("guided_regex":"a+")", ResponseFormat::Kind::kRegex},
+  };
+  for (const auto& [member, kind] : cases) {
+    EXPECT_EQ(MustParse<Chat>(Hi(member)).conversation.response_format.kind, kind) << member;
+  }
+  for (const char* member : {R"("structured_outputs":{"choice":["a"]})", R"("guided_grammar":"x")",
+                             R"("ebnf":"x")", R"("structured_outputs":{"json":{},"regex":"a"})",
+                             R"("guided_regex":"a","response_format":{"type":"json_object"})"}) {
+    ErrorOf<Chat>(Hi(member));
+  }
+  EXPECT_TRUE(Has(ErrorOf<Completions>(R"({"prompt":"a","guided_json":{}})"), "'guided_json'"));
 }
 
 TEST(Chat, ImagesAreParsedAndCanBeRefusedByTheServer) {
@@ -335,6 +355,15 @@ TEST(Completions, SuffixesFillTheMiddle) {
   EXPECT_EQ((*ids)[9], 128802);
   EXPECT_EQ(RenderFill("a", "b").text,
             "<｜begin▁of▁sentence｜><｜fim▁begin｜>a<｜fim▁hole｜>b<｜fim▁end｜>");
+}
+
+TEST(Completions, SuffixesNeedTheirTokens) {
+  const auto tokenizer = text::ParseTokenizer(testing::ByteTokenizer().dump(), "bytes.json");
+  ASSERT_TRUE(tokenizer.ok());
+  const auto ids = EncodeCompletionPrompt(MustParse<Completions>(R"({"prompt":"a","suffix":"b"})"),
+                                          0, **tokenizer);
+  EXPECT_EQ(ToApiError(ids.status()).status, 400);
+  EXPECT_TRUE(Has(ids.status().message(), "<｜fim▁begin｜>"));
 }
 
 TEST(Completions, PromptsAreEncodedAsAsked) {

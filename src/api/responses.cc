@@ -62,7 +62,7 @@ Status ParseFormat(const Fields& body, text::Conversation* conversation) {
     return InvalidArgument(format->Name("type") + " must be text, json_object or json_schema");
   }
   KURUMA_RETURN_IF_ERROR(RequiredString(*format, "name").status());
-  KURUMA_ASSIGN_OR_RETURN(conversation->response_format, ReadSchemaFormat(*format));
+  KURUMA_ASSIGN_OR_RETURN(conversation->response_format, ReadSchemaFormat(*format, "schema"));
   return {};
 }
 

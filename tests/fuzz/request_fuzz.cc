@@ -172,7 +172,7 @@ class Mutator {
   // One of: a byte changed; bytes removed, repeated or taken from another body; a value exchanged;
   // a member repeated; something nested deeply; the end cut off.
   void Mutate(const std::string& other, std::string* body) {
-    if (body->empty()) *body = " ";
+    if (body->empty()) body->push_back(' ');
     const size_t pos = Below(body->size());
     const size_t length = std::min(body->size() - pos, Below(30) + 1);
     switch (Below(9)) {
