@@ -58,7 +58,8 @@ struct Choice {
   bool is_over = false;
   bool in_reasoning = false;
   int64_t reasoning_tokens = 0;
-  int64_t reasoning_before_block = -1;  // at a ｜DSML｜ that may begin calls; -1: none
+  int64_t reasoning_before_block = -1;  // at a tag that may begin calls; -1: none
+  bool after_angle = false;             // the last token of reasoning was "<"
   int calls = 0;
   int complete_calls = 0;
   bool in_arguments = false;
@@ -174,8 +175,9 @@ class AnswerBuilder::Impl {
       return;
     }
     if (token == dsml_ && choice->reasoning_before_block < 0) {
-      choice->reasoning_before_block = choice->reasoning_tokens;
+      choice->reasoning_before_block = choice->reasoning_tokens - (choice->after_angle ? 1 : 0);
     }
+    choice->after_angle = tokenizer_.TokenBytes(token) == "<";
     ++choice->reasoning_tokens;
     ++usage_.reasoning_tokens;
   }

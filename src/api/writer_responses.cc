@@ -253,7 +253,10 @@ class ResponsesWriter : public Writer {
   // Ends the open item. A call that was cut is incomplete whatever follows it.
   void Close(std::string_view status) {
     if (!item_) return;
-    if (IsCall() && !item_->is_complete) status = "incomplete";
+    if (IsCall() && !item_->is_complete) {
+      status = "incomplete";
+      SendArgumentsDone();
+    }
     if (options_.stream && !IsCall()) {
       const bool is_reasoning = item_->type == Item::Type::kReasoning;
       const char* event =
