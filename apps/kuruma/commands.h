@@ -14,6 +14,7 @@ void RegisterChat(CLI::App& app, int* exit_code);
 void RegisterEval(CLI::App& app, int* exit_code);
 void RegisterGenerate(CLI::App& app, int* exit_code);
 void RegisterInspect(CLI::App& app, int* exit_code);
+void RegisterParse(CLI::App& app, int* exit_code);
 void RegisterRender(CLI::App& app, int* exit_code);
 void RegisterScore(CLI::App& app, int* exit_code);
 void RegisterTokenize(CLI::App& app, int* exit_code);

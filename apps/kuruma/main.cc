@@ -77,6 +77,7 @@ int Run(int argc, char** argv) {
   RegisterBench(app, &exit_code);
   RegisterTokenize(app, &exit_code);
   RegisterRender(app, &exit_code);
+  RegisterParse(app, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "text/parser.h"
+#include "text/prompt.h"
 #include "text/tokenizer.h"
 
 namespace kuruma::text {
@@ -39,6 +41,32 @@ inline const Tokenizer* GoldenTokenizer() {
     return nullptr;
   }
   return loaded->get();
+}
+
+// The parser's options for a setting of stream_settings.json.
+inline ParserOptions SettingOptions(const nlohmann::ordered_json& setting) {
+  Conversation conversation;
+  conversation.messages.resize(1);
+  conversation.thinking = setting["thinking"];
+  if (setting["tools"]) conversation.tools.resize(1);
+  if (setting.value("required", false)) conversation.tool_choice = ToolChoice::kRequired;
+  if (setting.contains("prefix")) {
+    Message& prefix = conversation.messages.emplace_back();
+    prefix.role = Role::kAssistant;
+    prefix.prefix = true;
+    prefix.content = setting["prefix"]["content"];
+    prefix.reasoning = setting["prefix"]["reasoning"];
+  }
+  ParserOptions options = ParserOptionsFor(conversation);
+  options.stops = setting.value("stops", std::vector<std::string>());
+  return options;
+}
+
+// stream_settings.json: by protocol and name.
+inline nlohmann::ordered_json ReadSettings() {
+  std::ifstream file(KURUMA_SOURCE_DIR "/tests/golden/frontend/stream_settings.json");
+  EXPECT_TRUE(file);
+  return nlohmann::ordered_json::parse(file);
 }
 
 // SHA-256 (FIPS 180-4) in lower-case hex: how the reference data shortens long id lists.

@@ -37,7 +37,7 @@ class Matcher {
 
   // Bytes at the end of the stream that may be the beginning of the pattern.
   size_t matched() const { return matched_; }
-  size_t size() const { return pattern_.size(); }
+  const std::string& pattern() const { return pattern_; }
 
  private:
   std::string pattern_;
@@ -118,6 +118,9 @@ class Prose {
 
   bool has_angle() const { return has_angle_; }
 
+  // What completed the text; empty if nothing did.
+  const std::string& stop_string() const { return stop_string_; }
+
   // Ends the text before a marker: drops "<" if it begins the marker, and the newlines directly
   // before. Returns what was dropped.
   std::string CutMarker() {
@@ -151,12 +154,13 @@ class Prose {
   bool Append(char c) {
     held_.Append(c);
     if (!IsContent()) return true;
-    size_t longest = 0;
     for (Matcher& stop : stops_) {
-      if (stop.Step(c)) longest = std::max(longest, stop.size());
+      if (stop.Step(c) && stop.pattern().size() > stop_string_.size()) {
+        stop_string_ = stop.pattern();
+      }
     }
-    if (longest == 0) return true;
-    held_.DropBack(longest);
+    if (stop_string_.empty()) return true;
+    held_.DropBack(stop_string_.size());
     Release();
     return false;
   }
@@ -168,6 +172,7 @@ class Prose {
   bool holds_opener_ = false;
   bool skips_newlines_ = false;
   std::vector<Matcher> stops_;
+  std::string stop_string_;
   Held held_;
   size_t newlines_ = 0;  // at the end of the held text, before the angle if there is one
   bool has_angle_ = false;
@@ -235,6 +240,7 @@ class OutputParser::Machine {
   }
 
   bool stopped() const { return stopped_; }
+  const std::string& stop_string() const { return prose_.stop_string(); }
 
  private:
   enum class Stage { kReasoning, kContent, kCalls, kOver };
@@ -259,7 +265,7 @@ class OutputParser::Machine {
     const bool is_dsml = dsml_.Step(c);
     const bool is_end_think = end_think_.Step(c);
     const bool is_mark = is_dsml || is_end_think;
-    const size_t keep = is_mark ? (is_dsml ? dsml_.size() : end_think_.size())
+    const size_t keep = is_mark ? (is_dsml ? dsml_.pattern() : end_think_.pattern()).size()
                                 : std::max(dsml_.matched(), end_think_.matched());
     const size_t released = spelling_.size() - keep;
     for (size_t i = 0; i < released; ++i) Byte(spelling_[i]);
@@ -374,6 +380,7 @@ std::vector<ParserEvent> OutputParser::PushText(std::string_view text) {
 }
 std::vector<ParserEvent> OutputParser::Finish() { return machine_->Finish(); }
 bool OutputParser::stopped() const { return machine_->stopped(); }
+const std::string& OutputParser::stop_string() const { return machine_->stop_string(); }
 
 void ParsedAnswer::Add(const std::vector<ParserEvent>& events) {
   for (const ParserEvent& event : events) {

@@ -84,6 +84,9 @@ class OutputParser {
   // A stop string was met: it and everything after it are dropped. May become true in Finish.
   bool stopped() const;
 
+  // The stop string that was met, the longest of those that end together; empty unless stopped().
+  const std::string& stop_string() const;
+
  private:
   class Machine;
   explicit OutputParser(std::unique_ptr<Machine> machine);

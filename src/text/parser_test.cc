@@ -106,30 +106,6 @@ const ParserOptions kTools = {.start = Start::kContent, .has_tools = true, .stop
 
 // ------------------------------------------------------------------------------ reference answers
 
-ParserOptions SettingOptions(const Json& setting) {
-  Conversation conversation;
-  conversation.messages.resize(1);
-  conversation.thinking = setting["thinking"];
-  if (setting["tools"]) conversation.tools.resize(1);
-  if (setting.value("required", false)) conversation.tool_choice = ToolChoice::kRequired;
-  if (setting.contains("prefix")) {
-    Message& prefix = conversation.messages.emplace_back();
-    prefix.role = Role::kAssistant;
-    prefix.prefix = true;
-    prefix.content = setting["prefix"]["content"];
-    prefix.reasoning = setting["prefix"]["reasoning"];
-  }
-  ParserOptions options = ParserOptionsFor(conversation);
-  options.stops = setting.value("stops", std::vector<std::string>());
-  return options;
-}
-
-Json ReadSettings() {
-  std::ifstream file(KURUMA_SOURCE_DIR "/tests/golden/frontend/stream_settings.json");
-  EXPECT_TRUE(file);
-  return Json::parse(file);
-}
-
 // The library's answer in the form of Show. Messages gives arguments as values, Responses splits
 // namespaces from names and takes the text of custom tools out of the arguments: `ours` is then put
 // into the same form.
