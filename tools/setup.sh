@@ -8,6 +8,7 @@ KURUMA_PACKAGES=(
   g++ make cmake ninja-build ccache pkg-config                      # the build
   libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev          # text, logs, flags, documents
   libsimdjson-dev libutf8proc-dev libedit-dev libssl-dev            # parsing, Unicode, line editing, SHA-256
+  libboost-dev libtomlplusplus-dev                                  # HTTP server, configuration files
   libgtest-dev libbenchmark-dev                                     # tests, benchmarks
   python3 python3-venv ca-certificates                              # checks, tokenizer download
 )
