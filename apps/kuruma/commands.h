@@ -16,6 +16,7 @@ void RegisterGenerate(CLI::App& app, int* exit_code);
 void RegisterInspect(CLI::App& app, int* exit_code);
 void RegisterParse(CLI::App& app, int* exit_code);
 void RegisterRender(CLI::App& app, int* exit_code);
+void RegisterServe(CLI::App& app, int* exit_code);
 void RegisterScore(CLI::App& app, int* exit_code);
 void RegisterTokenize(CLI::App& app, int* exit_code);
 

@@ -63,6 +63,7 @@ int Run(int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  kuruma chat                                             talk with the bundled model\n"
+      "  kuruma serve                                            the HTTP API, and a page\n"
       "  kuruma inspect DIR                                      what is in a checkpoint\n"
       "  kuruma generate --model DIR --prompt 'Once upon a time'  continue a text\n"
       "  kuruma score --model DIR < texts.jsonl                  log-probabilities\n"
@@ -71,6 +72,7 @@ int Run(int argc, char** argv) {
   int exit_code = kExitOk;
   RegisterChat(app, &exit_code);
   RegisterInspect(app, &exit_code);
+  RegisterServe(app, &exit_code);
   RegisterGenerate(app, &exit_code);
   RegisterScore(app, &exit_code);
   RegisterEval(app, &exit_code);

@@ -173,6 +173,7 @@ Result<ChatRequest> ParseChatRequest(std::string_view body_text, const ChatOptio
   KURUMA_ASSIGN_OR_RETURN(const JsonValue root, text::ParseJson(body_text));
   KURUMA_ASSIGN_OR_RETURN(const Fields body, Fields::Of(root, ""));
   ChatRequest request;
+  request.sampling = options.sampling;
   KURUMA_ASSIGN_OR_RETURN(auto model, body.String("model"));
   request.model = std::move(model).value_or("");
   const JsonValue* messages = body.Find("messages");

@@ -25,7 +25,7 @@ struct SamplingOptions {
   double min_p = 0.0;               // [0, 1]
   double presence_penalty = 0.0;    // [-2, 2]
   double frequency_penalty = 0.0;   // [-2, 2]
-  double repetition_penalty = 1.0;  // (0, 10]
+  double repetition_penalty = 1.0;  // (0, 100]
   // `seed`, or `seq_seed` modulo 2^64 as DeepInfer calls it; nothing: the server draws one.
   std::optional<int64_t> seed;
   std::optional<int64_t> max_tokens;  // >= 1; nothing: up to the end of the window
@@ -60,7 +60,8 @@ struct ChatRequest {
 
 // Settings of the server.
 struct ChatOptions {
-  bool default_thinking = true;  // when the request does not say
+  SamplingOptions sampling = {};  // what counts where the request does not say
+  bool default_thinking = true;   // when the request does not say
   // 400 when thinking with tools and an assistant message after the last user message has no
   // reasoning_content; otherwise an empty thought is rendered.
   bool reject_missing_reasoning = false;

@@ -114,10 +114,12 @@ void AddSpecial(std::string_view spelling, text::RenderedPrompt* prompt) {
 
 }  // namespace
 
-Result<CompletionRequest> ParseCompletionRequest(std::string_view body_text) {
+Result<CompletionRequest> ParseCompletionRequest(std::string_view body_text,
+                                                 const SamplingOptions& defaults) {
   KURUMA_ASSIGN_OR_RETURN(const JsonValue root, text::ParseJson(body_text));
   KURUMA_ASSIGN_OR_RETURN(const Fields body, Fields::Of(root, ""));
   CompletionRequest request;
+  request.sampling = defaults;
   KURUMA_ASSIGN_OR_RETURN(auto model, body.String("model"));
   request.model = std::move(model).value_or("");
   KURUMA_ASSIGN_OR_RETURN(request.prompts, ParsePrompts(body));

@@ -40,8 +40,10 @@ struct CompletionRequest {
   int priority = 0;
 };
 
-// Parses and checks a request body. Errors as ParseChatRequest. Any thread.
-Result<CompletionRequest> ParseCompletionRequest(std::string_view body);
+// Parses and checks a request body; `defaults` count where it does not say. Errors as
+// ParseChatRequest. Any thread.
+Result<CompletionRequest> ParseCompletionRequest(std::string_view body,
+                                                 const SamplingOptions& defaults = {});
 
 // The prompt of a request with a suffix: the tokenizer's three fill-in-the-middle tokens around
 // plain texts, behind the begin-of-sentence token.

@@ -135,4 +135,21 @@ Json DescribeSampling(const SamplingOptions& sampling) {
           {"logit_bias", std::move(bias)}};
 }
 
+std::string EchoText(const ResponsesEcho& echo) {
+  const auto json = [](const std::string& text) {
+    return nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  };
+  nlohmann::ordered_json out{
+      {"instructions", nullptr},           {"max_output_tokens", nullptr},
+      {"temperature", echo.temperature},   {"top_p", echo.top_p},
+      {"top_logprobs", echo.top_logprobs}, {"parallel_tool_calls", echo.parallel_tool_calls},
+      {"tools", json(echo.tools)},         {"tool_choice", json(echo.tool_choice)},
+      {"text", json(echo.text)},           {"reasoning", json(echo.reasoning)},
+      {"metadata", json(echo.metadata)},   {"truncation", json(echo.truncation)}};
+  if (echo.instructions) out["instructions"] = *echo.instructions;
+  if (echo.max_output_tokens) out["max_output_tokens"] = *echo.max_output_tokens;
+  if (echo.user) out["user"] = *echo.user;
+  return out.dump();
+}
+
 }  // namespace kuruma::api

@@ -142,6 +142,7 @@ Result<ChatRequest> ParseMessagesRequest(std::string_view body_text, const ChatO
   KURUMA_ASSIGN_OR_RETURN(const JsonValue root, text::ParseJson(body_text));
   KURUMA_ASSIGN_OR_RETURN(const Fields body, Fields::Of(root, ""));
   ChatRequest request;
+  request.sampling = options.sampling;
   KURUMA_ASSIGN_OR_RETURN(auto model, body.String("model"));
   request.model = std::move(model).value_or("");
   text::Conversation& conversation = request.conversation;

@@ -146,6 +146,7 @@ Result<ResponsesRequest> ParseResponsesRequest(std::string_view body_text,
   KURUMA_ASSIGN_OR_RETURN(const Fields body, Fields::Of(root, ""));
   ResponsesRequest request;
   ChatRequest& chat = request.chat;
+  chat.sampling = options.sampling;
   text::Conversation& conversation = chat.conversation;
   KURUMA_ASSIGN_OR_RETURN(auto model, body.String("model"));
   chat.model = std::move(model).value_or("");

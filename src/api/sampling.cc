@@ -80,9 +80,9 @@ Status ReadPenalties(const Fields& body, SamplingOptions* sampling) {
   if (repetition && *repetition < 1e-6) {
     return InvalidArgument("'repetition_penalty' must be a number in (0, 100]");
   }
-  sampling->presence_penalty = presence.value_or(0.0);
-  sampling->frequency_penalty = frequency.value_or(0.0);
-  sampling->repetition_penalty = repetition.value_or(1.0);
+  sampling->presence_penalty = presence.value_or(sampling->presence_penalty);
+  sampling->frequency_penalty = frequency.value_or(sampling->frequency_penalty);
+  sampling->repetition_penalty = repetition.value_or(sampling->repetition_penalty);
   return {};
 }
 
@@ -99,8 +99,9 @@ Status ReadSampling(const Fields& body, SamplingOptions* sampling) {
   if (top_p && *top_p == 0) return InvalidArgument("'top_p' must be a number in (0, 1]");
   sampling->temperature = temperature.value_or(sampling->temperature);
   sampling->top_p = top_p.value_or(sampling->top_p);
-  sampling->top_k = std::max<int64_t>(0, top_k.value_or(0));  // other servers say -1 for all
-  sampling->min_p = min_p.value_or(0.0);
+  sampling->top_k =
+      std::max<int64_t>(0, top_k.value_or(sampling->top_k));  // other servers say -1 for all
+  sampling->min_p = min_p.value_or(sampling->min_p);
   sampling->min_tokens = min_tokens.value_or(0);
   sampling->include_stop = include_stop.value_or(false);
   sampling->ignore_eos = ignore_eos.value_or(false);

@@ -80,6 +80,8 @@ AvailableMemory FindAvailableMemory() {
   return available;
 }
 
+int64_t ResidentBytes() { return ProcField("/proc/self/status", "VmRSS").value_or(-1); }
+
 int64_t PeakResidentBytes() { return ProcField("/proc/self/status", "VmHWM").value_or(-1); }
 
 }  // namespace kuruma::device

@@ -19,6 +19,9 @@ struct AvailableMemory {
 // The smaller of MemAvailable and what the control groups (v1 or v2) of this process leave.
 AvailableMemory FindAvailableMemory();
 
+// Resident size of this process, in bytes; -1: unknown.
+int64_t ResidentBytes();
+
 // Largest resident size of this process so far (VmHWM), in bytes; -1: unknown. Mapped files count.
 int64_t PeakResidentBytes();
 

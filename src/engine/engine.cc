@@ -77,13 +77,15 @@ class Engine::Loop {
     thread_ = std::thread([this] { Main(); });
   }
 
-  ~Loop() {
+  ~Loop() { Stop(); }
+
+  void Stop() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
     wake_.notify_one();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   Status Check(const Request& request) const;
@@ -445,6 +447,7 @@ void Engine::Loop::Deliver(const scheduler::Plan& plan, std::vector<SlotResult>&
     Event event;
     event.request = sample.shared->id;
     event.sample = sample.number;
+    event.cached_tokens = sample.cached_tokens;
     event.token = *std::move(results[at].drawn);
     ++mine_.tokens;
     sample.shared->sink(event);
@@ -471,6 +474,9 @@ void Engine::Loop::Finish(const scheduler::Finished& finished) {
   event.preemptions = sample.preemptions;
   if (sample.digest) event.digest = Hex(sample.digest->Finish());
   metrics_.Finished(finished.reason);
+  const bool answered = finished.reason == scheduler::FinishReason::kStop ||
+                        finished.reason == scheduler::FinishReason::kLength;
+  ++(answered ? mine_.finished : mine_.failed);
   if (--sample.shared->left == 0) requests_.erase(static_cast<uint64_t>(sample.shared->id));
   sample.shared->sink(event);
 }
@@ -540,5 +546,6 @@ Result<RequestId> Engine::Submit(Request request, Sink sink) {
 }
 void Engine::Cancel(RequestId id) { loop_->Cancel(id); }
 EngineCounts Engine::counts() const { return loop_->counts(); }
+void Engine::Stop() { loop_->Stop(); }
 
 }  // namespace kuruma::engine

@@ -57,11 +57,11 @@ struct Event {
   Kind kind = Kind::kToken;
   RequestId request = {};
   int sample = 0;
-  SampledToken token;  // kToken
+  int64_t cached_tokens = 0;  // of the prompt, found in the cache at first
+  SampledToken token;         // kToken
   // kFinished, once per sample:
   scheduler::FinishReason reason = scheduler::FinishReason::kStop;
-  Status error;               // reason kFailed: why
-  int64_t cached_tokens = 0;  // of the prompt, found in the cache at first
+  Status error;  // reason kFailed: why
   int64_t preemptions = 0;
   std::string digest;  // SHA-256 in hex of the logits that all tokens were drawn from
 };
@@ -85,6 +85,8 @@ struct EngineCounts {
   int64_t snapshot_hits = 0;  // admissions that went on from saved windows
   int64_t blocks = 0;         // of the cache
   int64_t blocks_in_use = 0;  // of those, held by running sequences
+  int64_t finished = 0;       // samples that ended with stop or length
+  int64_t failed = 0;         // that ended otherwise
   int64_t slow_steps = 0;     // took ten times as long as predicted
   double plan_ms = 0;         // in planning and committing
   double run_ms = 0;          // in steps
@@ -103,7 +105,7 @@ class Engine {
                                                 const RunnerTraits& traits,
                                                 const EngineOptions& options);
 
-  // Ends all requests (kCancelled) and joins the threads.
+  // Stop.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -120,6 +122,10 @@ class Engine {
   void Cancel(RequestId id);
 
   EngineCounts counts() const;
+
+  // Ends all requests (kCancelled) and joins the engine's thread: no sink is called any more. Later
+  // requests are refused. Not to be called by a sink.
+  void Stop();
 
  private:
   class Loop;

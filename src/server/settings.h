@@ -21,6 +21,7 @@ namespace kuruma::server {
 // Field comments are the help texts of settings_table.cc. Times are in seconds.
 struct ServerSettings {
   std::string model;
+  std::string scripted;
   std::string served_model_name;
   std::vector<std::string> model_alias;
 
@@ -48,7 +49,8 @@ struct ServerSettings {
   int64_t max_queue = 1024;
   int64_t max_sequences = 32;
   int64_t max_step_tokens = 512;
-  int64_t kv_memory = int64_t{1} << 30;
+  int64_t kv_memory = 0;
+  int64_t snapshot_memory = int64_t{256} << 20;
   double target_tpot_ms = 0;
   bool sync = false;
   bool prefix_cache = true;

@@ -52,6 +52,8 @@ std::vector<Option> ModelOptions() {
   constexpr std::string_view k = "Model";
   return {
       Text(k, "model", &S::model, "DIR", "checkpoint directory; empty: the bundled model"),
+      Text(k, "scripted", &S::scripted, "FILE",
+           "answer from this script instead of a model: JSON Lines of match, text, delay_ms"),
       Text(k, "served_model_name", &S::served_model_name, "NAME",
            "the model's name in answers and lists; empty: the directory's name"),
       List(k, "model_alias", &S::model_alias, "NAME", "other names that requests may use"),
@@ -109,7 +111,10 @@ std::vector<Option> EngineOptions() {
       Number(k, "max_sequences", &S::max_sequences, {1, 65536}, "sequences that run at once"),
       Number(k, "max_step_tokens", &S::max_step_tokens, {1, 1e6},
              "rows of a step; at least max_sequences"),
-      Number(k, "kv_memory", &S::kv_memory, {1, kMaxBytes, "BYTES"}, "memory of the block cache"),
+      Number(k, "kv_memory", &S::kv_memory, {0, kMaxBytes, "BYTES"},
+             "memory of the block cache; 0: half of what is free, at most what can be of use"),
+      Number(k, "snapshot_memory", &S::snapshot_memory, {0, kMaxBytes, "BYTES"},
+             "memory of saved windows, which spare replay after a cache hit; 0: none"),
       Number(k, "target_tpot_ms", &S::target_tpot_ms, {0, 1e6},
              "longest step in ms while sequences decode; 0: no bound"),
       Fact(k, "sync", &S::sync,
@@ -135,8 +140,8 @@ std::vector<Option> AnswerOptions() {
   constexpr std::string_view k = "Answers and logs";
   return {
       Fact(k, "thinking", &S::thinking, "think before answering when a request does not say"),
-      Choice(k, "reasoning_field", &S::reasoning_field, "reasoning_content|reasoning|both",
-             "name of the reasoning in chat answers"),
+      Choice(k, "reasoning_field", &S::reasoning_field, "reasoning_content|both",
+             "name of the reasoning in chat answers; both: `reasoning` as well"),
       Fact(k, "access_log", &S::access_log, "one JSON line per request, without bodies"),
       Fact(k, "log_prompts", &S::log_prompts, "write prompts and answers to the log"),
       Choice(k, "log_level", &S::log_level, "debug|info|warn|error|off", "what is logged"),

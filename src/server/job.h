@@ -1,0 +1,61 @@
+// What a request of any protocol comes to: prompts to run and the form of the answer.
+#ifndef KURUMA_SERVER_JOB_H_
+#define KURUMA_SERVER_JOB_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "api/answer.h"
+#include "api/chat.h"
+#include "api/error.h"
+#include "api/protocol.h"
+#include "engine/engine.h"
+#include "text/parser.h"
+#include "text/tokenizer.h"
+
+namespace kuruma::server {
+
+// What is served, as far as requests depend on it.
+struct ServedModel {
+  std::string name;
+  std::vector<std::string> aliases;
+  const text::Tokenizer* tokenizer = nullptr;
+  int64_t context = 0;
+  int32_t bos_token = 0;
+  int32_t eos_token = 0;
+  api::ChatOptions chat;         // defaults of sampling and thinking
+  bool reasoning_alias = false;  // `reasoning` beside `reasoning_content`
+};
+
+// A checked request, ready to run.
+struct Job {
+  std::vector<engine::Request> requests;  // one per prompt; without `stops`
+  std::vector<int32_t> end_tokens;        // that end an answer and are no text
+  text::ParserOptions parser;
+  api::AnswerOptions answer;
+};
+
+// Whether clients may call the model so. Any `claude*` is fine for Messages, whose clients know no
+// other names; an empty name too.
+bool IsServed(const ServedModel& model, api::Protocol protocol, std::string_view name);
+
+// Parses and checks `body`, renders and encodes the prompt. Any thread; takes time linear in the
+// body.
+std::variant<Job, api::ApiError> MakeJob(const ServedModel& model, api::Protocol protocol,
+                                         std::string_view body);
+
+// Tokens of the prompt of a Messages request (count_tokens).
+std::variant<int64_t, api::ApiError> CountTokens(const ServedModel& model, std::string_view body);
+
+// What the engine's sampler makes of a client's wishes; without a seed one is drawn.
+engine::SamplingParams ToSamplingParams(const api::SamplingOptions& options);
+
+// From the operating system.
+uint64_t DrawSeed();
+
+}  // namespace kuruma::server
+
+#endif  // KURUMA_SERVER_JOB_H_

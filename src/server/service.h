@@ -1,0 +1,84 @@
+// The endpoints of `kuruma serve`: what is behind each path. HTTP is below (http.h), protocols are
+// beside (api), requests are run by the engine.
+#ifndef KURUMA_SERVER_SERVICE_H_
+#define KURUMA_SERVER_SERVICE_H_
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/metrics.h"
+#include "engine/engine.h"
+#include "server/answering.h"
+#include "server/http.h"
+#include "server/job.h"
+#include "server/keys.h"
+#include "server/routes.h"
+#include "server/work_pool.h"
+
+namespace kuruma::server {
+
+// Who sends a request. Every request has one; without keys all are the same.
+struct Identity {
+  std::string tenant;  // requests of different tenants share no cached blocks
+};
+
+struct ServiceOptions {
+  ServedModel model;
+  ApiKeys keys;
+  std::string version;
+  int work_threads = 1;
+  bool log_prompts = false;
+  std::function<int64_t()> resident_bytes = [] { return int64_t{0}; };  // of this process
+};
+
+// Thread safe. Destroy it before the engine, and after both the HTTP server and Engine::Stop.
+class Service {
+ public:
+  // `engine` and `metrics` must outlive it.
+  Service(ServiceOptions options, engine::Engine* engine, MetricsRegistry* metrics);
+  ~Service();
+
+  // For HttpServer: answers every request.
+  void Serve(HttpRequest request, std::shared_ptr<HttpReply> reply);
+
+  // From now on new work is answered 503 and /ready says so; what runs goes on.
+  void StartDraining() { draining_ = true; }
+
+ private:
+  using Reply = std::shared_ptr<HttpReply>;
+  using Body = std::function<void(const HttpRequest& request, HttpReply* reply)>;
+
+  void AddRoutes();
+  void AddGenerations();
+  void AddModels();
+  void AddOperations();
+  // A path whose body is read by the work pool.
+  void AddPost(std::string_view path, Body body);
+  bool Admits(const HttpRequest& request, api::Protocol protocol, HttpReply* reply) const;
+  void Generate(api::Protocol protocol, HttpRequest request, Reply reply);
+  void Count(const HttpRequest& request, HttpReply* reply) const;
+  void Tokenize(const HttpRequest& request, HttpReply* reply) const;
+  void Detokenize(const HttpRequest& request, HttpReply* reply) const;
+  std::string ModelJson(const std::string& name) const;
+  std::string StatsJson() const;
+  Identity Identify(const HttpRequest& request) const;
+
+  const ServiceOptions options_;
+  engine::Engine* engine_;
+  MetricsRegistry* metrics_;
+  AnswerMetrics answer_metrics_;
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  const int64_t created_;
+  std::atomic<bool> draining_ = false;
+  Routes routes_;
+  WorkPool work_;  // last: its tasks use the rest
+};
+
+}  // namespace kuruma::server
+
+#endif  // KURUMA_SERVER_SERVICE_H_
