@@ -83,7 +83,7 @@ void Answering::Start(const AnswerContext& context, Job job, Clock::time_point r
   auto builder = api::AnswerBuilder::Create(*context.tokenizer, job.parser, job.answer);
   Status status = builder.status();
   if (builder.ok()) {
-    answering->builder_ = *std::move(builder);
+    answering->builder_ = std::move(*builder);
     status = answering->Submit(std::move(job));
   }
   if (!status.ok()) {

@@ -201,7 +201,7 @@ TEST_F(Http, MalformedRequestsAreRefused) {
   ExpectAnswer("GET nopath HTTP/1.1\r\nHost: t\r\n\r\n", 400);
   ExpectAnswer("GET /%zz HTTP/1.1\r\nHost: t\r\n\r\n", 400);
   ExpectAnswer("GET / HTTP/1.1\r\nHost : t\r\n\r\n", 400);
-  ExpectAnswer(std::string("GET / HTTP/1.1\r\nHost: t\r\nA: x\0y\r\n\r\n", 37), 400);
+  ExpectAnswer(std::string("GET / HTTP/1.1\r\nHost: t\r\nA: x") + '\0' + "y\r\n\r\n", 400);
   ExpectAnswer(post + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400);
   ExpectAnswer(post + "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n", 400);
   ExpectAnswer(post + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400);
