@@ -1,6 +1,5 @@
 // Memory that cannot be had: any allocation of a call into the engine, or of its threads, may fail.
-// A call answers with a status, requests that were accepted end once, and the engine goes on. Tests
-// are disabled as long as the engine does not keep that promise.
+// A call answers with a status, requests that were accepted end once, and the engine goes on.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -119,7 +118,7 @@ void FailEach(const std::function<Attempt(int64_t n)>& attempt) {
   FAIL() << "does not come to an end";
 }
 
-TEST(AllocationFaults, DISABLED_SubmitAnswers) {
+TEST(AllocationFaults, SubmitAnswers) {
   const Tiny tiny = LoadTiny("nano", {});
   const auto engine = OrThrow(Engine::Create(tiny.model.get(), Options()));
   const std::vector<Request> requests = Requests(*tiny.model);
@@ -137,7 +136,7 @@ TEST(AllocationFaults, DISABLED_SubmitAnswers) {
   ExpectWorks(*engine, requests);
 }
 
-TEST(AllocationFaults, DISABLED_CreateAnswers) {
+TEST(AllocationFaults, CreateAnswers) {
   const Tiny tiny = LoadTiny("nano", {});
   const std::vector<Request> requests = Requests(*tiny.model);
   FailEach([&](int64_t n) {
@@ -152,7 +151,7 @@ TEST(AllocationFaults, DISABLED_CreateAnswers) {
   });
 }
 
-TEST(AllocationFaults, DISABLED_CancelAndCountsAnswer) {
+TEST(AllocationFaults, CancelAndCountsAnswer) {
   const Tiny tiny = LoadTiny("nano", {});
   const auto engine = OrThrow(Engine::Create(tiny.model.get(), Options()));
   const std::vector<Request> requests = Requests(*tiny.model);
@@ -183,7 +182,7 @@ int InChild(const std::function<Outcome()>& child) {
 
 // The threads of the engine: whatever fails there, requests end (some with an error), and those
 // after them are served.
-TEST(AllocationFaults, DISABLED_TheEngineSurvivesOnItsOwnThreads) {
+TEST(AllocationFaults, TheEngineSurvivesOnItsOwnThreads) {
   const Tiny tiny = LoadTiny("nano", {});  // has no threads: children may use it
   const std::vector<Request> requests = Requests(*tiny.model);
   const auto run = [&](int64_t n) {

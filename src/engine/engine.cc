@@ -6,6 +6,8 @@
 #include <cmath>
 #include <condition_variable>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -31,6 +33,7 @@ constexpr double kSlow = 10;               // times the prediction: worth a warn
 constexpr double kLeastPatienceMs = 1000;  // a busy machine is no reason for one
 constexpr double kForeverMs = 1e12;
 constexpr int64_t kMostSequences = 65536;
+constexpr const char* kNoMemory = "there is not enough memory for the engine";
 
 double Seconds(Clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
@@ -38,6 +41,17 @@ double Seconds(Clock::time_point time) {
 
 double MsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// Cancelling must not fail: without memory it waits for some.
+void AppendOrWait(RequestId id, std::vector<RequestId>* ids) {
+  while (true) {
+    try {
+      return ids->push_back(id);
+    } catch (const std::bad_alloc&) {
+      std::this_thread::yield();
+    }
+  }
 }
 
 int64_t UsefulBytes(const RunnerTraits& traits, const EngineOptions& options) {
@@ -69,11 +83,10 @@ class Engine::Loop {
         traits_(std::move(parts.traits)),
         scheduling_(std::move(parts.scheduling)),
         pool_(std::move(parts.pool)),
-        cache_({.blocks = scheduling_.total_blocks, .snapshot_bytes = options_.snapshot_bytes}),
-        scheduler_(scheduling_, &cache_),
         metrics_(options_.metrics),
         device_(std::move(parts.runner), options_.synchronous) {
     mine_.blocks = scheduling_.total_blocks;
+    MakeScheduler();
     thread_ = std::thread([this] { Main(); });
   }
 
@@ -94,7 +107,7 @@ class Engine::Loop {
   void Cancel(RequestId id) {
     {
       const std::lock_guard lock(mutex_);
-      cancels_.push_back(id);
+      AppendOrWait(id, &cancels_);
     }
     wake_.notify_one();
   }
@@ -112,6 +125,7 @@ class Engine::Loop {
     kv::BlockKey root;
     Clock::time_point submitted;
     std::vector<SequenceId> sequences;
+    std::vector<char> ended;  // by sample
     int left;
   };
   struct Sample {
@@ -127,8 +141,13 @@ class Engine::Loop {
   };
 
   void Main();
+  bool Round();
+  void GiveUp();
+  void EndOf(Shared* shared);
+  void MakeScheduler();
   bool TakeInbox();
   void Begin(const std::shared_ptr<Shared>& shared);
+  Result<RequestId> Enqueue(Request request, Sink sink);
   bool PlanNext();
   void MakeStep(const scheduler::SequenceStep& step, SlotStep* out);
   void FillBlocks(const scheduler::SequenceStep& step, std::span<const BlockId> table,
@@ -147,10 +166,12 @@ class Engine::Loop {
   const RunnerTraits traits_;
   const scheduler::SchedulerOptions scheduling_;
   std::unique_ptr<store::BlockPool> pool_;
-  kv::BlockCache cache_;
-  scheduler::Scheduler scheduler_;
+  std::optional<kv::BlockCache> cache_;
+  std::optional<scheduler::Scheduler> scheduler_;
   std::unordered_map<uint64_t, Sample> samples_;  // by sequence
   std::unordered_map<uint64_t, std::shared_ptr<Shared>> requests_;
+  std::vector<std::shared_ptr<Shared>> taken_;  // out of the inbox, not begun
+  std::vector<RequestId> to_cancel_;
   // Steps that are out, in a ring: used again and again, so that nothing is allocated while
   // sequences decode.
   struct Turn {
@@ -200,10 +221,19 @@ Status Engine::Loop::Check(const Request& request) const {
 }
 
 Result<RequestId> Engine::Loop::Submit(Request request, Sink sink) {
-  KURUMA_RETURN_IF_ERROR(Check(request));
+  try {
+    KURUMA_RETURN_IF_ERROR(Check(request));
+    return Enqueue(std::move(request), std::move(sink));
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("out of memory");
+  }
+}
+
+Result<RequestId> Engine::Loop::Enqueue(Request request, Sink sink) {
   auto shared = std::make_shared<Shared>();
   shared->root = kv::RootKey(traits_.digest, request.tenant);
   shared->left = request.n;
+  shared->ended.resize(static_cast<size_t>(request.n));
   shared->request = std::move(request);
   shared->sink = std::move(sink);
   shared->submitted = Clock::now();
@@ -214,59 +244,113 @@ Result<RequestId> Engine::Loop::Submit(Request request, Sink sink) {
       return ResourceExhausted("the queue is full: " + std::to_string(queued_) + " of " +
                                std::to_string(options_.max_queue) + " places are taken");
     }
-    queued_ += shared->left;
-    shared->id = RequestId{next_request_++};
+    shared->id = RequestId{next_request_};
     inbox_.push_back(shared);
+    queued_ += shared->left;
+    ++next_request_;
   }
   wake_.notify_one();
   return shared->id;
 }
 
 void Engine::Loop::Main() {
-  const size_t ahead = options_.synchronous ? 1 : turns_.size();
   while (true) {
-    const bool ends = TakeInbox();
-    const Clock::time_point start = Clock::now();
-    const bool planned = outs_ < ahead && PlanNext();
-    mine_.plan_ms += MsSince(start);
-    if (planned && outs_ < ahead) continue;  // one more while that one runs
-    if (outs_ > 0) {
-      CommitOldest();
-    } else if (samples_.empty()) {
-      UpdateCounts();
-      if (ends) return;
-      paused_ = true;
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stopping_ || !inbox_.empty() || !cancels_.empty(); });
-    } else {  // all wait: for a deadline, or for a sequence they share a prompt with
-      paused_ = true;
-      std::unique_lock lock(mutex_);
-      wake_.wait_for(lock, kDeadlinePoll);
+    try {
+      if (!scheduler_) MakeScheduler();
+      if (!Round()) return;
+    } catch (const std::bad_alloc&) {
+      GiveUp();
     }
+  }
+}
+
+// One round of the loop; false when the engine has ended.
+bool Engine::Loop::Round() {
+  const size_t ahead = options_.synchronous ? 1 : turns_.size();
+  const bool ends = TakeInbox();
+  const Clock::time_point start = Clock::now();
+  const bool planned = outs_ < ahead && PlanNext();
+  mine_.plan_ms += MsSince(start);
+  if (planned && outs_ < ahead) return true;  // one more while that one runs
+  if (outs_ > 0) {
+    CommitOldest();
+  } else if (samples_.empty()) {
     UpdateCounts();
+    if (ends) return false;
+    paused_ = true;
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [&] { return stopping_ || !inbox_.empty() || !cancels_.empty(); });
+  } else {  // all wait: for a deadline, or for a sequence they share a prompt with
+    paused_ = true;
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, kDeadlinePoll);
+  }
+  UpdateCounts();
+  return true;
+}
+
+void Engine::Loop::MakeScheduler() {
+  cache_.emplace(kv::BlockCacheOptions{.blocks = scheduling_.total_blocks,
+                                       .snapshot_bytes = options_.snapshot_bytes});
+  scheduler_.emplace(scheduling_, &*cache_);
+}
+
+// There was no memory somewhere in the loop, and so nothing is known for certain: all requests end,
+// and the engine begins anew. Allocates nothing.
+void Engine::Loop::GiveUp() {
+  for (; outs_ > 0; --outs_) {
+    device_.Wait(kForeverMs, [](double) {});
+    oldest_ = (oldest_ + 1) % turns_.size();
+  }
+  for (const auto& shared : taken_) EndOf(shared.get());
+  for (const auto& [id, shared] : requests_) EndOf(shared.get());
+  taken_.clear();
+  requests_.clear();
+  samples_.clear();
+  snapshots_.clear();
+  scheduler_.reset();
+  cache_.reset();
+  paused_ = true;
+  const std::lock_guard lock(mutex_);
+  queued_ = 0;
+  for (const auto& shared : inbox_) queued_ += shared->left;
+}
+
+void Engine::Loop::EndOf(Shared* shared) {
+  for (size_t number = 0; number < shared->ended.size(); ++number) {
+    if (shared->ended[number] != 0) continue;
+    shared->ended[number] = 1;
+    Event event;
+    event.kind = Event::Kind::kFinished;
+    event.request = shared->id;
+    event.sample = static_cast<int>(number);
+    event.reason = scheduler::FinishReason::kFailed;
+    event.error = ResourceExhausted("out of memory");  // short: fits without allocating
+    ++mine_.failed;
+    shared->sink(event);
   }
 }
 
 // True when the engine is to end.
 bool Engine::Loop::TakeInbox() {
-  std::vector<std::shared_ptr<Shared>> inbox;
-  std::vector<RequestId> cancels;
   bool ends = false;
   {
     const std::lock_guard lock(mutex_);
-    inbox.swap(inbox_);
-    cancels.swap(cancels_);
+    taken_.swap(inbox_);
+    to_cancel_.swap(cancels_);
     ends = stopping_;
   }
-  for (const auto& shared : inbox) Begin(shared);
+  for (const auto& shared : taken_) Begin(shared);
+  taken_.clear();
   if (ends) {
-    for (const auto& [id, shared] : requests_) cancels.push_back(RequestId{id});
+    for (const auto& [id, shared] : requests_) to_cancel_.push_back(RequestId{id});
   }
-  for (const RequestId id : cancels) {
+  for (const RequestId id : to_cancel_) {
     const auto found = requests_.find(static_cast<uint64_t>(id));
     if (found == requests_.end()) continue;
-    for (const SequenceId sequence : found->second->sequences) scheduler_.Cancel(sequence);
+    for (const SequenceId sequence : found->second->sequences) scheduler_->Cancel(sequence);
   }
+  to_cancel_.clear();
   return ends;
 }
 
@@ -288,7 +372,7 @@ void Engine::Loop::Begin(const std::shared_ptr<Shared>& shared) {
     if (request.digests) sample.digest = std::make_unique<Sha256>();
     samples_[static_cast<uint64_t>(spec.id)] = std::move(sample);
     shared->sequences.push_back(spec.id);
-    const Status admitted = scheduler_.Admit(std::move(spec));
+    const Status admitted = scheduler_->Admit(std::move(spec));
     KURUMA_CHECK(admitted.ok());  // Submit checked what Admit checks
   }
 }
@@ -297,7 +381,7 @@ bool Engine::Loop::PlanNext() {
   Turn& turn = turns_[(oldest_ + outs_) % turns_.size()];
   scheduler::Plan& plan = turn.plan;
   finished_.clear();
-  scheduler_.MakePlan(Seconds(Clock::now()), &plan, &finished_);
+  scheduler_->MakePlan(Seconds(Clock::now()), &plan, &finished_);
   for (const scheduler::Finished& f : finished_) Finish(f);
   for (const SequenceId id : plan.preempted) {
     const auto found = samples_.find(static_cast<uint64_t>(id));
@@ -316,7 +400,7 @@ bool Engine::Loop::PlanNext() {
 }
 
 void Engine::Loop::MakeStep(const scheduler::SequenceStep& step, SlotStep* out) {
-  const scheduler::Scheduler::Holding holding = scheduler_.Of(step.sequence);
+  const scheduler::Scheduler::Holding holding = scheduler_->Of(step.sequence);
   out->slot = step.slot;
   out->rows = step.rows;
   out->prompt_end = step.prompt_end;
@@ -393,7 +477,7 @@ void Engine::Loop::CommitOldest() {
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     results_.push_back(Judge(plan.steps[i], job.results[i], plan.number));
   }
-  scheduler_.Commit(results_, job.ms, &committed_);
+  scheduler_->Commit(results_, job.ms, &committed_);
   for (const scheduler::Committed::Exchange& exchange : committed_.exchanges) {
     const auto found = samples_.find(static_cast<uint64_t>(exchange.sequence));
     if (found != samples_.end()) found->second.exchanged.push_back(exchange.index);
@@ -412,7 +496,7 @@ void Engine::Loop::KeepSnapshots(const scheduler::Plan& plan,
     while (plan.steps[at].sequence != saved.sequence) ++at;
     snapshots_[static_cast<uint64_t>(saved.id)] = results[at].windows;
   }
-  cache_.snapshots().TakeDropped(&dropped_);
+  cache_->snapshots().TakeDropped(&dropped_);
   for (const kv::SnapshotId id : dropped_) snapshots_.erase(static_cast<uint64_t>(id));
 }
 
@@ -477,13 +561,14 @@ void Engine::Loop::Finish(const scheduler::Finished& finished) {
   const bool answered = finished.reason == scheduler::FinishReason::kStop ||
                         finished.reason == scheduler::FinishReason::kLength;
   ++(answered ? mine_.finished : mine_.failed);
+  sample.shared->ended[static_cast<size_t>(sample.number)] = 1;
   if (--sample.shared->left == 0) requests_.erase(static_cast<uint64_t>(sample.shared->id));
   sample.shared->sink(event);
 }
 
 void Engine::Loop::UpdateCounts() {
-  const scheduler::SchedulerCounts s = scheduler_.counts();
-  const kv::BlockCacheCounts blocks = cache_.counts();
+  const scheduler::SchedulerCounts s = scheduler_->counts();
+  const kv::BlockCacheCounts blocks = cache_->counts();
   mine_.waiting = s.waiting;
   mine_.running = s.running;
   mine_.block_hits = blocks.hits;
@@ -497,18 +582,21 @@ void Engine::Loop::UpdateCounts() {
   counts_ = mine_;
 }
 
-Result<std::unique_ptr<Engine>> Engine::Create(model::Model* model, const EngineOptions& options) {
+Result<std::unique_ptr<Engine>> Engine::Create(model::Model* model,
+                                               const EngineOptions& options) try {
   if (options.max_sequences < 1 || options.max_sequences > kMostSequences) {
     return InvalidArgument("max_sequences must be in 1.." + std::to_string(kMostSequences) +
                            ", got " + std::to_string(options.max_sequences));
   }
   return Create(std::make_unique<Executor>(model, options.max_sequences),
                 TraitsOf(*model, options.bounded_replay), options);
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted(kNoMemory);
 }
 
 Result<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Runner> runner,
                                                const RunnerTraits& traits,
-                                               const EngineOptions& options) {
+                                               const EngineOptions& options) try {
   const int64_t block_bytes = traits.block_bytes;
   const int64_t kv_bytes = options.kv_bytes != 0 ? options.kv_bytes : UsefulBytes(traits, options);
   const bool saves = options.prefix_cache && options.snapshot_bytes >= traits.snapshot_bytes;
@@ -535,6 +623,8 @@ Result<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Runner> runner,
                           store::BlockPool::Create(scheduling.total_blocks, block_bytes));
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Loop>(
       Loop::Parts{options, traits, scheduling, std::move(pool), std::move(runner)})));
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted(kNoMemory);
 }
 
 Engine::Engine(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}

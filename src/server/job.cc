@@ -115,7 +115,8 @@ class Maker {
 
   std::string EchoOf(const api::CompletionPrompt& prompt) const {
     if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
-    return model_.tokenizer->Decode(std::get<std::vector<int32_t>>(prompt)).value_or("");
+    const auto text = model_.tokenizer->Decode(std::get<std::vector<int32_t>>(prompt));
+    return text.ok() ? *text : "";
   }
 
   // `Request`: ChatRequest or CompletionRequest, whose members have the same names.

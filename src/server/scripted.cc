@@ -109,7 +109,8 @@ Status ScriptedRunner::Run(const std::vector<engine::SlotStep>& steps,
 
 void ScriptedRunner::Start(const engine::SlotStart& start, Slot* slot) const {
   const auto prompt = std::span(start.tokens).first(static_cast<size_t>(start.prompt_tokens));
-  const std::string text = tokenizer_.Decode(prompt).value_or("");
+  const auto decoded = tokenizer_.Decode(prompt);
+  const std::string text = decoded.ok() ? *decoded : "";
   slot->line = nullptr;
   slot->drawn = start.tokens.size() - prompt.size();
   for (const ScriptLine& line : script_) {
