@@ -14,6 +14,7 @@
 #include "model_directory.h"
 #include "parse_request.h"
 #include "report.h"
+#include "text/json.h"
 #include "text/tokenizer.h"
 
 namespace kuruma {
@@ -44,8 +45,10 @@ Result<api::FinishReason> ReadFinish(const Json& line) {
   return InvalidArgument("'finish' must be stop, none, length, deadline, cancelled or failed");
 }
 
-Result<ParseInput> ReadInput(const std::string& text) {
-  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+Result<ParseInput> ReadInput(const std::string& bytes) {
+  // Refuses what is nested too deep, so that nothing below can exhaust the stack.
+  KURUMA_RETURN_IF_ERROR(text::ParseJson(bytes).status());
+  const Json line = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
   if (!line.is_object()) return InvalidArgument("the line is not a JSON object");
   const Json protocol = line.value("protocol", Json("chat"));
   const Json request = line.value("request", Json());
@@ -183,7 +186,7 @@ void RegisterParse(CLI::App& app, int* exit_code) {
                    "tokenizer.json of the checkpoint (default: the bundled model's)")
       ->type_name("FILE");
   command->footer(
-      "Example:\n"
+      "Examples:\n"
       "  echo '{\"protocol\":\"messages\",\"request\":{},\"chunks\":[\"why</think>so\"]}' |\n"
       "    kuruma parse --tokenizer tokenizer.json\n"
       "A line holds protocol (chat, completions, messages, responses), request, token_ids or "

@@ -132,6 +132,10 @@ class AnswerBuilder::Impl {
     Choice& choice = At(index);
     if (choice.is_over) return;
     ++usage_.completion_tokens;
+    if (choice.in_reasoning) {
+      ++choice.reasoning_tokens;
+      ++usage_.reasoning_tokens;
+    }
     Deliver(index, choice.parser->PushText(text));
   }
 

@@ -14,7 +14,8 @@ TENSOR = "layers.2.attn.wq_a.weight"
 
 def test_help_version_and_unknown_things():
     assert ok("--version").startswith("kuruma ")
-    for command in ("chat", "inspect", "generate", "score", "eval", "bench", "tokenize", "render"):
+    for command in ("chat", "inspect", "generate", "score", "eval", "bench", "tokenize", "render",
+                    "parse"):
         assert "Examples:" in ok(command, "--help"), command
         refused(command, "--frobnicate", words=["kuruma " + command])
     assert "Examples:" in ok("--help")
@@ -38,7 +39,7 @@ def test_tokenize_works_both_ways(tmp_path):
     assert ids == support.ids_of_ascii("sea")
     text = ok("tokenize", "--tokenizer", file, "--decode", stdin=json.dumps({"ids": ids}))
     assert json.loads(text) == {"text": "sea"}
-    for command in ("tokenize", "render"):
+    for command in ("tokenize", "render", "parse"):
         refused(command, "--tokenizer", tmp_path / "none.json", words=["none.json"])
 
 

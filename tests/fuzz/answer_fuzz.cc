@@ -1,7 +1,7 @@
 // Fuzzes answers, deterministically and bounded, so that it can run in CI:
 //   answer_fuzz [ITERATIONS]     (default 3000, a few seconds)
 // Feeds random tokens, most of them markup, to answers of every protocol. Whatever comes in:
-// * every event and body is JSON on one line and UTF-8, with the lines its protocol has;
+// * bodies are JSON and UTF-8; events too, on one line, with the lines their protocol has;
 // * Responses count their events; every Messages block that begins ends; every chat choice ends
 // once;
 // * calls of an answer that says it is complete have JSON objects for arguments.
@@ -134,7 +134,6 @@ Setting MakeSetting(Source* source) {
 
 Json ParseOne(const std::string& text) {
   if (kuruma::text::FindInvalidUtf8(text)) Fail("not UTF-8", text);
-  if (text.find('\n') != std::string::npos) Fail("more than one line", text);
   Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) Fail("not JSON", text);
   return value;
@@ -167,6 +166,7 @@ class StreamCheck {
       is_over_ = true;
       return;
     }
+    if (rest.find('\n') != std::string::npos) Fail("more than one line", frame);
     const Json data = ParseOne(std::string(rest));
     if (is_named && data["type"] != name) Fail("another event than it says", frame);
     if (data.contains("error")) is_over_ = true;
