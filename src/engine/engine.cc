@@ -302,6 +302,11 @@ void Engine::Loop::GiveUp() {
     device_.Wait(kForeverMs, [](double) {});
     oldest_ = (oldest_ + 1) % turns_.size();
   }
+  {
+    const std::lock_guard lock(mutex_);  // before anybody hears of it and sends more
+    queued_ = 0;
+    for (const auto& shared : inbox_) queued_ += shared->left;
+  }
   for (const auto& shared : taken_) EndOf(shared.get());
   for (const auto& [id, shared] : requests_) EndOf(shared.get());
   taken_.clear();
@@ -311,9 +316,6 @@ void Engine::Loop::GiveUp() {
   scheduler_.reset();
   cache_.reset();
   paused_ = true;
-  const std::lock_guard lock(mutex_);
-  queued_ = 0;
-  for (const auto& shared : inbox_) queued_ += shared->left;
 }
 
 void Engine::Loop::EndOf(Shared* shared) {
