@@ -4,7 +4,7 @@ import { AnswerView, userView } from './messages.js';
 import * as settingsForm from './settings.js';
 import * as store from './store.js';
 import { ServerError, streamChat } from './stream.js';
-import { announce, byId, copyButton, el, toast } from './view.js';
+import { announce, byId, el, toast } from './view.js';
 
 const EXAMPLES = ['What does inspect do?', 'Explain a KV cache in three sentences.',
   'Write a haiku about a wheel.'];

@@ -44,7 +44,8 @@ const ratio = (readOver, readUnder) => (looks, i) => {
   return under && under.difference > 0 ? over.difference / under.difference : null;
 };
 
-// Each chart has one or two series: [name, values, also in the table as].
+// Each chart has one or two series: [name, value of look i or null]. `top` or `limit` is where the
+// scale ends; without them `round` makes the largest value a round one.
 const CHARTS = [
   { title: 'Requests', format: count, series: [
     ['running', plain((s) => s.requests.running)], ['waiting', plain((s) => s.requests.waiting)]] },
@@ -62,7 +63,8 @@ const CHARTS = [
     ['p50', plain((s) => s.ttft_ms.p50)], ['p99', plain((s) => s.ttft_ms.p99)]] },
   { title: 'Between tokens', format: duration, series: [
     ['p50', plain((s) => s.itl_ms.p50)], ['p99', plain((s) => s.itl_ms.p99)]] },
-  { title: 'Memory', format: bytes, series: [
+  { title: 'Memory', format: bytes,
+    round: (value) => 2 ** Math.ceil(Math.log2(Math.max(value, 1))), series: [
     ['resident', plain((s) => s.memory.resident_bytes)]] },
 ];
 
@@ -125,7 +127,8 @@ class Chart {
   draw(points, now, limit) {
     this.#points = points.map(({ at, values }) => ({ x: 1 - (now - at) / SPAN_MS, values }));
     const seen = points.flatMap(({ values }) => values.filter((value) => value !== null));
-    const top = this.#spec.top ?? limit ?? roundUp(Math.max(0, ...seen) * 1.05);
+    const round = this.#spec.round ?? roundUp;
+    const top = this.#spec.top ?? limit ?? round(Math.max(0, ...seen) * 1.05);
     this.#top.textContent = this.#spec.format(top);
     this.#lines.forEach((line, i) => line.setAttribute('d', this.#path(i, top)));
     this.#area.setAttribute('d', this.#areaPath(top));

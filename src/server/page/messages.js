@@ -90,7 +90,7 @@ class CallView {
     if (result !== undefined) {
       this.#area = null;
       this.#result.replaceChildren(el('p', { class: 'call-kind' }, 'Result'),
-        el('pre', { tabindex: '0', 'aria-label': 'Result' }, result));
+        el('pre', { tabindex: '0', 'aria-label': 'Result' }, result || '(empty)'));
     } else if (onSubmit && !this.#area) {
       this.#area = el('textarea', {
         rows: '2', class: 'mono', placeholder: 'Result of the tool', spellcheck: 'false',
@@ -222,7 +222,7 @@ export class AnswerView {
     this.node.setAttribute('aria-busy', String(message.isRunning));
     this.#error.update(message.error, () => this.#actions.retry());
     this.#usage.textContent = message.isRunning ? '' : usageText(message);
-    this.#bar.hidden = message.isRunning;
+    this.#bar.hidden = message.isRunning || (message.error !== null && isSilent);
     return blocks;
   }
 
