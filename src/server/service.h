@@ -57,6 +57,7 @@ class Service {
   void AddGenerations();
   void AddModels();
   void AddOperations();
+  void AddPage();
   // A path whose body is read by the work pool.
   void AddPost(std::string_view path, Body body);
   bool Admits(const HttpRequest& request, api::Protocol protocol, HttpReply* reply) const;
