@@ -250,7 +250,7 @@ def test_errors_inside_a_stream_keep_the_text(page, server):
 
 
 def test_a_server_that_is_away_is_named(page, server):
-    server.scripts += [Break()] * 4  # browsers try again on connections that were in use
+    server.scripts += [Break()] * 20  # browsers try again on connections that were in use
     ask(page, "Hello")
     page.wait_text(".error", "The server cannot be reached.")
 
