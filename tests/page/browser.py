@@ -152,7 +152,7 @@ class Page:
 
     def open(self, url):
         self.call("Page.navigate", url=url)
-        self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
+        self.wait(f"document.readyState === 'complete' && location.href.startsWith({json.dumps(url)})")
 
     def reload(self):
         self.js("window.isOld = true")

@@ -26,13 +26,21 @@ def server():
     server.close()
 
 
+@pytest.fixture(scope="session")
+def tab(chromium):
+    return chromium.page()
+
+
 @pytest.fixture
-def page(chromium, server):
-    """The page of `server`, freshly opened; at the end nothing may have gone wrong in it."""
-    page = chromium.page()
+def page(tab, server):
+    """The page of `server`, freshly opened; at the end nothing may have gone wrong in it. Another
+    server is another origin: nothing that a page has stored is seen by the next one."""
+    page = tab
+    page.resize(1280, 800)
+    page.media()
     page.open(server.url)
     page.wait("document.querySelectorAll('#settings [name=model] option').length === 3")
     yield page
     problems = page.problems(NETWORK)
-    page.close()
+    page.open("about:blank")
     assert not problems

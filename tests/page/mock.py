@@ -31,7 +31,7 @@ class Gate:
 
 
 class Break:
-    """A step of a script: the connection ends here."""
+    """A step of a script: the connection ends here. As a script: before anything was said."""
 
 
 def event(delta, finish=None):
@@ -59,7 +59,7 @@ class Refusal:
 
 class Server:
     """`scripts` holds an answer for each chat request: a list of texts, bytes, Gate and Break, or a
-    Refusal. `requests` holds what was asked, `gone` is set when a reader went away."""
+    Refusal, or a Break. `requests` holds what was asked, `gone` is set when a reader went away."""
 
     def __init__(self):
         self.scripts, self.requests, self.gone = [], [], threading.Event()
@@ -137,6 +137,9 @@ class Server:
             return
         self.requests.append(body)
         script = self.scripts.pop(0) if self.scripts else Refusal(500, "The test has no answer left.")
+        if isinstance(script, Break):
+            handler.close_connection = True
+            return
         if isinstance(script, Refusal):
             self.error(handler, script.status, script.message, **script.headers)
             return

@@ -234,27 +234,30 @@ def test_waiting_for_a_full_server_can_be_cancelled(page, server):
 
 
 def test_errors_inside_a_stream_keep_the_text(page, server):
+    gate = Gate()
     server.scripts += [[event({"content": "Half"}), 'data: {"error": {"message": "Out of memory."}}\n\n'],
-                       [event({"content": "Half"}), Break()], [event({"content": "Half"})],
+                       [event({"content": "Half"}), gate, Break()], [event({"content": "Half"})],
                        ["data: {nonsense\n\n"]]
     for words in ("Out of memory.", "The connection broke", "ended before the answer was complete",
                   "not JSON"):
         page.click("#new")
         ask(page, "Hello")
+        if "broke" in words:
+            page.wait_text(LAST, "Half")
+            gate.open()
         page.wait_text(".error", words)
         assert "not JSON" in words or page.text(f"{LAST} .content") == "Half"
 
 
 def test_a_server_that_is_away_is_named(page, server):
-    server.close()
+    server.scripts += [Break()] * 20  # browsers try again on connections that were in use
     ask(page, "Hello")
     page.wait_text(".error", "The server cannot be reached.")
 
 
-def test_a_missing_key_is_asked_for_and_sent(chromium, server):
+def test_a_missing_key_is_asked_for_and_sent(page, server):
     server.key = "secret"
-    page = chromium.page()
-    page.open(server.url)
+    page.reload()
     page.wait("document.querySelector('#key-dialog').open")
     assert "An API key is needed." in page.text("#key-reason")
     page.press("Escape")
@@ -274,8 +277,6 @@ def test_a_missing_key_is_asked_for_and_sent(chromium, server):
     page.reload()
     page.wait("document.querySelectorAll('#settings [name=model] option').length === 3")
     assert not page.js("document.querySelector('#key-dialog').open")
-    assert not page.problems(("Failed to load resource",))
-    page.close()
 
 
 # ------------------------------------------------------------------------------------- settings
@@ -375,8 +376,9 @@ def test_a_page_that_goes_away_keeps_half_an_answer(page, server):
     ask(page, "Hello")
     page.wait_text(LAST, "Half")
     page.reload()
-    page.wait_text(f"{LAST} .usage", "stopped")
+    page.wait(f"document.querySelector('{LAST}')?.ariaBusy === 'false'")
     assert page.text(f"{LAST} .content") == "Half"
+    assert page.exists(f"{LAST} .actions")
     gate.open()
 
 
@@ -435,7 +437,7 @@ def test_exported_conversations_can_be_imported(page, server):
     })()""")
     page.click("#export")
     assert page.js("window.saved[0]") == "kuruma-conversations.json"
-    assert page.js("fetch(window.saved[1]).then(() => 'read', () => 'blocked')") in ("read", "blocked")
+    assert page.js("window.saved[1]").startswith("blob:")
 
 
 # ------------------------------------------------------------------------------------- markdown
@@ -478,7 +480,7 @@ def test_markdown_becomes_elements(page, server):
       const texts = (selector) => all(selector).map((one) => one.textContent);
       return {heading: texts('h3'), strong: texts('strong'), em: texts('em'), code: texts(':not(pre) > code'),
               links: all('a').map((one) => [one.textContent, one.href, one.rel]), del: texts('del'),
-              breaks: all('p br').length, lists: all('> ul, > ol').map((one) => one.tagName + (one.start ?? '')),
+              breaks: all('p br').length, lists: all(':is(ul, ol):not(:is(ul, ol) *)').map((one) => one.tagName + (one.start ?? '')),
               inner: texts('ul ul > li'), quote: texts('blockquote p'), th: texts('th'), td: texts('td'),
               block: texts('pre'), rule: all('hr').length, last: texts('> p:last-child')};
     })()""")

@@ -403,6 +403,7 @@ function startRename(conversation, item) {
     isDone = true;
     if (keeps && input.value.trim()) conversation.title = input.value.trim();
     store.save(conversation);
+    input.remove();
     showList();
     byId('conversations').querySelector(`[data-id="${conversation.id}"] .open`)?.focus();
   };
@@ -543,7 +544,9 @@ function startComposer() {
     event.preventDefault();
     if (runs.has(current.id)) {
       stop();
-    } else if (prompt.value.trim() && send(prompt.value)) {
+    } else {
+      // A refused send moves the focus to the setting at fault.
+      if (!prompt.value.trim() || !send(prompt.value)) return;
       prompt.value = '';
       grow();
     }
