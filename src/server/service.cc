@@ -84,13 +84,13 @@ void Service::AddRoutes() {
   AddModels();
   AddOperations();
   AddPage();
-  AddPost("/v1/messages/count_tokens",
-          [this](const HttpRequest& request, HttpReply* reply) { Count(request, reply); });
-  AddPost("/anthropic/v1/messages/count_tokens",
-          [this](const HttpRequest& request, HttpReply* reply) { Count(request, reply); });
-  AddPost("/tokenize",
+  for (const char* path : {"/v1/messages/count_tokens", "/anthropic/v1/messages/count_tokens"}) {
+    AddPost(path, Protocol::kMessages,
+            [this](const HttpRequest& request, HttpReply* reply) { Count(request, reply); });
+  }
+  AddPost("/tokenize", Protocol::kChat,
           [this](const HttpRequest& request, HttpReply* reply) { Tokenize(request, reply); });
-  AddPost("/detokenize",
+  AddPost("/detokenize", Protocol::kChat,
           [this](const HttpRequest& request, HttpReply* reply) { Detokenize(request, reply); });
 }
 
@@ -187,15 +187,15 @@ void Service::AddPage() {
   }
 }
 
-void Service::AddPost(std::string_view path, Body body) {
-  routes_.Add(
-      "POST", path,
-      [this, body = std::move(body)](HttpRequest request, const PathParameters&, Reply reply) {
-        if (!Admits(request, Protocol::kChat, reply.get())) return;
-        work_.Post([body, request = std::move(request), reply = std::move(reply)] {
-          body(request, reply.get());
-        });
-      });
+void Service::AddPost(std::string_view path, Protocol protocol, Body body) {
+  routes_.Add("POST", path,
+              [this, protocol, body = std::move(body)](HttpRequest request, const PathParameters&,
+                                                       Reply reply) {
+                if (!Admits(request, protocol, reply.get())) return;
+                work_.Post([body, request = std::move(request), reply = std::move(reply)] {
+                  body(request, reply.get());
+                });
+              });
 }
 
 // Checks the key; otherwise the client is told in the form it understands.

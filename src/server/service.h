@@ -58,8 +58,8 @@ class Service {
   void AddModels();
   void AddOperations();
   void AddPage();
-  // A path whose body is read by the work pool.
-  void AddPost(std::string_view path, Body body);
+  // A path whose body is read by the work pool; refusals have the form of `protocol`.
+  void AddPost(std::string_view path, api::Protocol protocol, Body body);
   bool Admits(const HttpRequest& request, api::Protocol protocol, HttpReply* reply) const;
   void Generate(api::Protocol protocol, HttpRequest request, Reply reply);
   void Count(const HttpRequest& request, HttpReply* reply) const;
