@@ -3,17 +3,19 @@
 import * as chat from './chat.js';
 import * as dashboard from './dashboard.js';
 import { loadModels } from './settings.js';
-import { setApiKey } from './stream.js';
+import { apiKey, setApiKey } from './stream.js';
 import { announce, byId } from './view.js';
 
 // ------------------------------------------------------------------------------------- API key
 
 let keyAsked = null;  // resolves with whether a key was typed; one dialog for all who ask
 
-function askKey(reason) {
+// `error`: the refusal. A key that was typed since then is worth another try before a question.
+function askKey(error) {
   if (keyAsked) return keyAsked;
+  if (error.key !== apiKey()) return Promise.resolve(true);
   const dialog = byId('key-dialog');
-  byId('key-reason').textContent = reason;
+  byId('key-reason').textContent = error.message;
   byId('key-input').value = '';
   dialog.returnValue = '';
   dialog.showModal();
@@ -47,7 +49,7 @@ async function connect() {
   try {
     await loadModels();
   } catch (error) {
-    if (error.status === 401) askKey(error.message);
+    if (error.status === 401) askKey(error);
   }
 }
 

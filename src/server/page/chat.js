@@ -61,6 +61,7 @@ class Run {
   #frame = 0;
   #saved = performance.now();
   #clock = 0;
+  failure = null;  // what made the answer end, if something did
 
   constructor(conversation, message) {
     this.conversation = conversation;
@@ -78,6 +79,7 @@ class Run {
     try {
       await streamChat(body, this.#controller.signal, (chunk) => this.#take(chunk));
     } catch (error) {
+      this.failure = error;
       if (error.name === 'AbortError') message.stopped = true;
       else message.error = { message: error.message, status: error.status ?? 0, waitS: error.waitS ?? null };
       if (!(error instanceof ServerError) && !message.stopped) console.error(error);
@@ -213,7 +215,7 @@ async function afterRun(run) {
       views.get(message).focusResult();
     }
   }
-  if (message.error?.status === 401 && await hooks.askKey(message.error.message)) {
+  if (message.error?.status === 401 && await hooks.askKey(run.failure)) {
     retry(conversation, message);
   }
 }
@@ -554,7 +556,7 @@ function startComposer() {
   });
 }
 
-// `appHooks`: {askKey(reason) -> whether there is a new key, openSettings(field), closeList(),
+// `appHooks`: {askKey(error) -> whether there is a new key, openSettings(field), closeList(),
 // keyChange()}.
 export function start(appHooks) {
   hooks = appHooks;

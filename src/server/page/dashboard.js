@@ -245,7 +245,7 @@ async function poll() {
     const reason = error instanceof TypeError || error.name === 'AbortError' ||
       error.name === 'TimeoutError' ? 'The server does not answer as expected.' : error.message;
     showStatus(`${reason} Trying again.`);
-    if (isRefused) isRefused = !await askKey(error.message);
+    if (isRefused) isRefused = !await askKey(error);
   }
   isAsking = false;
   if (isRefused) showStatus('The server wants an API key: set one in the settings of the chat, then come back.');

@@ -123,7 +123,7 @@ const INLINE = [
 ];
 const SPECIAL = /[\\`!\[<h*_~]/;
 // A pattern looks ahead at most this far, so that no text takes quadratic time.
-const MAX_SPAN = 2000;
+const MAX_SPAN = 800;
 
 function codeText(code) {
   const flat = code.replace(/\n/g, ' ');

@@ -14,10 +14,11 @@ export function setApiKey(key) {
 
 // What the server, or the way to it, said instead of an answer.
 export class ServerError extends Error {
-  constructor(message, { status = 0, waitS = null } = {}) {
+  constructor(message, { status = 0, waitS = null, key = null } = {}) {
     super(message);
     this.status = status;  // HTTP; 0: none came
     this.waitS = waitS;    // from Retry-After
+    this.key = key;        // the API key of the request that was refused
   }
 }
 
@@ -28,7 +29,7 @@ function retryAfterS(header) {
   return Number.isFinite(seconds) ? Math.max(0, Math.ceil(seconds)) : null;
 }
 
-async function failureOf(response) {
+async function failureOf(response, key) {
   let message = '';
   try {
     message = JSON.parse(await response.text()).error.message;
@@ -37,13 +38,14 @@ async function failureOf(response) {
   }
   message ||= `The server answered ${response.status} ${response.statusText}`.trim() + '.';
   return new ServerError(message,
-    { status: response.status, waitS: retryAfterS(response.headers.get('Retry-After')) });
+    { status: response.status, waitS: retryAfterS(response.headers.get('Retry-After')), key });
 }
 
 // A response whose status is a success. Throws ServerError, or AbortError when `signal` says so.
 export async function request(path, { method = 'GET', body = null, signal = null } = {}) {
   const headers = {};
-  if (apiKey()) headers.Authorization = `Bearer ${apiKey()}`;
+  const key = apiKey();
+  if (key) headers.Authorization = `Bearer ${key}`;
   if (body) headers['Content-Type'] = 'application/json';
   let response;
   try {
@@ -54,7 +56,7 @@ export async function request(path, { method = 'GET', body = null, signal = null
     if (error.name === 'AbortError') throw error;
     throw new ServerError('The server cannot be reached.');
   }
-  if (!response.ok) throw await failureOf(response);
+  if (!response.ok) throw await failureOf(response, key);
   return response;
 }
 
