@@ -82,13 +82,14 @@ void Service::AddRoutes() {
   AddGenerations();
   AddModels();
   AddOperations();
-  AddPost("/v1/messages/count_tokens",
-          [this](const HttpRequest& request, HttpReply* reply) { Count(request, reply); });
-  AddPost("/anthropic/v1/messages/count_tokens",
-          [this](const HttpRequest& request, HttpReply* reply) { Count(request, reply); });
-  AddPost("/tokenize",
+  const auto count = [this](const HttpRequest& request, HttpReply* reply) {
+    Count(request, reply);
+  };
+  AddPost("/v1/messages/count_tokens", Protocol::kMessages, count);
+  AddPost("/anthropic/v1/messages/count_tokens", Protocol::kMessages, count);
+  AddPost("/tokenize", Protocol::kChat,
           [this](const HttpRequest& request, HttpReply* reply) { Tokenize(request, reply); });
-  AddPost("/detokenize",
+  AddPost("/detokenize", Protocol::kChat,
           [this](const HttpRequest& request, HttpReply* reply) { Detokenize(request, reply); });
 }
 
@@ -163,15 +164,15 @@ void Service::AddOperations() {
               });
 }
 
-void Service::AddPost(std::string_view path, Body body) {
-  routes_.Add(
-      "POST", path,
-      [this, body = std::move(body)](HttpRequest request, const PathParameters&, Reply reply) {
-        if (!Admits(request, Protocol::kChat, reply.get())) return;
-        work_.Post([body, request = std::move(request), reply = std::move(reply)] {
-          body(request, reply.get());
-        });
-      });
+void Service::AddPost(std::string_view path, Protocol protocol, Body body) {
+  routes_.Add("POST", path,
+              [this, protocol, body = std::move(body)](HttpRequest request, const PathParameters&,
+                                                       Reply reply) {
+                if (!Admits(request, protocol, reply.get())) return;
+                work_.Post([body, request = std::move(request), reply = std::move(reply)] {
+                  body(request, reply.get());
+                });
+              });
 }
 
 // Checks the key; otherwise the client is told in the form it understands.

@@ -20,7 +20,7 @@ TOKENIZER = ROOT / "build" / "data" / "tokenizer.json"
 
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions",
          "messages": "/v1/messages", "responses": "/v1/responses"}
-TIMEOUT = 60  # seconds: longer than anything here takes, so that a hang is a failure
+TIMEOUT = 30  # seconds: longer than anything here takes, so that a hang is a failure
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -234,16 +234,18 @@ def raw(method, path, body=b"", headers=()):
 
 def receive(sock):
     """Everything up to the end of the connection."""
-    data = b""
+    data, deadline = b"", time.monotonic() + TIMEOUT
     with contextlib.suppress(ConnectionResetError, BrokenPipeError):
         while piece := sock.recv(1 << 16):
+            assert time.monotonic() < deadline, data[-1000:]
             data += piece
     return data
 
 
 def read_until(sock, end):
-    data = b""
+    data, deadline = b"", time.monotonic() + TIMEOUT
     while end not in data:
+        assert time.monotonic() < deadline, data[-1000:]
         piece = sock.recv(1 << 16)
         assert piece, data
         data += piece
@@ -368,7 +370,7 @@ def write_script(folder, *lines):
     return path
 
 
-SLOW = {"match": "slowly", "text": "and on ", "repeat": True, "delay_ms": 10}
+SLOW = {"match": "slowly", "text": "~", "repeat": True, "delay_ms": 10}
 LATE = {"match": "later", "text": "done", "first_delay_ms": 600_000}
 FAST = {"match": "forever", "text": "a long line of words that goes on and ", "repeat": True}
 PLAIN = {"text": "Fine."}
@@ -378,7 +380,7 @@ def run(*args, stdin="", env=None):
     """A finished process of the program."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("KURUMA_")}
     return subprocess.run([BINARY, *map(str, args)], input=stdin, capture_output=True, text=True,
-                          timeout=120, check=False, env={**clean, **(env or {})})
+                          timeout=TIMEOUT, check=False, env={**clean, **(env or {})})
 
 
 def json_lines(text):
