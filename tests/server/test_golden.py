@@ -70,17 +70,26 @@ def request_of(row, settings):
 
 
 def tokens_of(row):
-    """Ids of the run that was fed token by token; of an empty answer none."""
-    return next((r["token_ids"] for r in row["runs"] if r["chunking"] == "tokens"), [])
+    """Ids of the run that was fed token by token, up to an end; of an empty answer none."""
+    ids = next((r["token_ids"] for r in row["runs"] if r["chunking"] == "tokens"), [])
+    return ids[:ids.index(END)] if END in ids else ids
 
 
 VOLATILE = {"id", "created", "created_at", "call_id", "item_id", "signature", "encrypted_content",
             "model", "usage", "system_fingerprint"}
 
 
+# What a response repeats of its request, with the server's defaults; test_echo looks at it.
+ECHO = {"instructions", "max_output_tokens", "temperature", "top_p", "top_logprobs", "tools",
+        "parallel_tool_calls", "tool_choice", "text", "reasoning", "metadata", "truncation",
+        "previous_response_id"}
+
+
 def plain(value):
-    """Without ids, times and counts."""
+    """Without ids, times, counts and echoes."""
     if isinstance(value, dict):
+        if value.get("object") == "response":
+            value = {k: v for k, v in value.items() if k not in ECHO}
         return {k: plain(v) if k not in VOLATILE else type(v).__name__ for k, v in value.items()}
     return [plain(v) for v in value] if isinstance(value, list) else value
 
@@ -135,6 +144,18 @@ def test_answers(tokenizer, answers, tmp_path):
     with Server("--scripted", write_script(tmp_path, *script), "--model", tokenizer) as server:
         at_once(8, ask)
         server.settle()
+
+
+def test_echo(scripted):
+    body = {"input": "Hi", "instructions": "Be brief.", "max_output_tokens": 9, "temperature": 0.5,
+            "top_p": 0.25, "parallel_tool_calls": False, "tools": TOOLS["responses"],
+            "tool_choice": "auto", "metadata": {"k": "v"}}
+    answer = scripted.ok(PATHS["responses"], body).json
+    assert {k: answer[k] for k in body if k not in ("input", "tools")} == {
+        k: v for k, v in body.items() if k not in ("input", "tools")}
+    assert [tool["name"] for tool in answer["tools"]] == ["f"]
+    assert answer["previous_response_id"] is None
+    assert ECHO <= set(answer)
 
 
 def check_usage(row, answer, expected):
