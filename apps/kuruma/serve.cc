@@ -46,8 +46,11 @@ server::SettingsInput ToInput(const ServeFlags& flags) {
   for (const auto& [key, option] : flags.options) {
     if (option->count() == 0) continue;
     std::vector<std::string> values = flags.values.at(key);
-    if (values.empty() || values == std::vector<std::string>{""}) values = {"true"};
-    const std::string name = server::FindOption(key)->flag().substr(2);
+    const server::Option& known = *server::FindOption(key);
+    const bool is_bool = std::holds_alternative<server::BoolField>(known.field);
+    // Of a switch only: an empty --api-key must not become the key "true".
+    if (is_bool && (values.empty() || values == std::vector<std::string>{""})) values = {"true"};
+    const std::string name = known.flag().substr(2);
     for (const std::string& value : values) input.flags.emplace_back(name, value);
   }
   input.environment = Environment();

@@ -37,6 +37,14 @@ void Refuse(const Status& status, HttpReply* reply) {
   SendApiError(Protocol::kChat, api::ToApiError(status), reply);
 }
 
+// Clients may send any word as method; each label would be kept for good.
+std::string MethodLabel(const std::string& method) {
+  for (const char* known : {"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"}) {
+    if (method == known) return method;
+  }
+  return "other";
+}
+
 // The value below which a share of what was observed lies, in milliseconds; null: nothing was.
 Json QuantileMs(const Histogram& histogram, double share) {
   const Histogram::Snapshot s = histogram.snapshot();
@@ -74,7 +82,7 @@ Service::~Service() = default;
 void Service::Serve(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   metrics_
       ->AddCounter("kuruma_http_requests_total", "HTTP requests by method.",
-                   {{"method", request.method}})
+                   {{"method", MethodLabel(request.method)}})
       .Add();
   routes_.Serve(std::move(request), std::move(reply));
 }
@@ -84,10 +92,11 @@ void Service::AddRoutes() {
   AddModels();
   AddOperations();
   AddPage();
-  for (const char* path : {"/v1/messages/count_tokens", "/anthropic/v1/messages/count_tokens"}) {
-    AddPost(path, Protocol::kMessages,
-            [this](const HttpRequest& request, HttpReply* reply) { Count(request, reply); });
-  }
+  const auto count = [this](const HttpRequest& request, HttpReply* reply) {
+    Count(request, reply);
+  };
+  AddPost("/v1/messages/count_tokens", Protocol::kMessages, count);
+  AddPost("/anthropic/v1/messages/count_tokens", Protocol::kMessages, count);
   AddPost("/tokenize", Protocol::kChat,
           [this](const HttpRequest& request, HttpReply* reply) { Tokenize(request, reply); });
   AddPost("/detokenize", Protocol::kChat,
