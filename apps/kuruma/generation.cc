@@ -106,7 +106,7 @@ Result<Generation> Generate(const LoadedModel& loaded, GenerationInput input,
 
 uint64_t DrawSeed() {
   std::random_device device;
-  return (uint64_t{device()} << 32) | device();
+  return ((uint64_t{device()} << 32) | device()) >> 1;
 }
 
 engine::SamplingParams DefaultSampling(const SamplingDefaults& defaults) {

@@ -204,7 +204,7 @@ engine::SamplingParams ToSamplingParams(const api::SamplingOptions& o) {
 
 uint64_t DrawSeed() {
   thread_local std::random_device device;
-  return (uint64_t{device()} << 32) | device();
+  return ((uint64_t{device()} << 32) | device()) >> 1;
 }
 
 }  // namespace kuruma::server

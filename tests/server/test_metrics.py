@@ -90,7 +90,7 @@ def test_they_count(model):
     assert grew("kuruma_prompt_tokens_total") == sum(u[0] for u in used)
     assert grew("kuruma_prompt_tokens_cached_total") == sum(u[1] for u in used) > 0
     assert grew("kuruma_generation_tokens_total") == sum(u[2] for u in used)
-    assert grew("kuruma_request_finished_total") == 4
+    assert grew("kuruma_request_success_total") == 4
     assert grew("kuruma_e2e_request_latency_seconds_count") == 4
     assert grew("kuruma_time_to_first_token_seconds_count") == 4
     assert grew("kuruma_inter_token_latency_seconds_count") == sum(u[2] for u in used) - 4
