@@ -678,15 +678,17 @@ def test_narrow_screens_do_not_scroll_sideways(page, server):
     finished(page)
     ask(page, "again")
     page.wait("Boolean(document.querySelector('.error'))")
-    page.resize(320, 640)
-    page.wait("document.querySelector('#list-pane').hidden")
 
     def fits():
         """Nothing but what scrolls by itself reaches over the edge."""
         return page.js("""[...document.querySelectorAll('body *')].filter((one) => one.checkVisibility() &&
           !one.closest('pre, .table, .unseen, .skip, svg, .brand span') &&
-          (one.getBoundingClientRect().right > 320.5 || one.getBoundingClientRect().left < -0.5))
+          (one.getBoundingClientRect().right > innerWidth + 0.5 || one.getBoundingClientRect().left < -0.5))
           .map((one) => one.outerHTML.slice(0, 90))""")
+    for width in (900, 600, 460, 459, 390, 380, 320):
+        page.resize(width, 640)
+        page.wait(f"document.querySelector('#list-pane').hidden === {str(width < 900).lower()}")
+        assert fits() == [], width
     assert page.js("document.documentElement.scrollWidth") == 320
     assert page.js("document.querySelector('#scroll').scrollWidth") == 320
     assert fits() == []
