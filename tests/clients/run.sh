@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
-# Runs every client against `kuruma serve`: the tests of Python and JavaScript, then the load
-# generators. Makes build/clients-venv, build/load-venv and build/clients-js when their pinned
-# packages changed. $KURUMA_BINARY: the program.
+# Runs every client against `kuruma serve`. Makes build/clients-venv and build/clients-js when their
+# pinned packages changed. $KURUMA_BINARY: the program.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 build=$(cd -- "$here/../.." && pwd)/build
 export KURUMA_BINARY=${KURUMA_BINARY:-$build/release/kuruma} PYTHONDONTWRITEBYTECODE=1
 
-environment() {  # environment VENV REQUIREMENTS [OPTION...]
+environment() {  # environment VENV REQUIREMENTS
   local venv=$1 requirements=$2
   if cmp -s "$requirements" "$venv/requirements.txt"; then return 0; fi
   echo "making $venv from $requirements"
   rm -rf "$venv"
   "${PYTHON:-python3}" -m venv "$venv"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${@:3}" -r "$requirements"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
   cp "$requirements" "$venv/requirements.txt"
 }
 
@@ -43,6 +42,4 @@ else
   echo "JavaScript clients: not run, since npm is missing (Node 20 or later)"
   failed=1
 fi
-environment "$build/load-venv" "$here/load/requirements.txt" --no-deps
-suite "aiperf, guidellm" "$build/load-venv/bin/python" -m pytest -q -p no:cacheprovider "$here/load"
 exit "$failed"
