@@ -10,6 +10,7 @@
 #include "api/error.h"
 #include "api/fields.h"
 #include "base/log.h"
+#include "server/page.h"
 #include "text/json.h"
 #include "text/prompt.h"
 
@@ -34,6 +35,14 @@ void SendApiError(Protocol protocol, const ApiError& error, HttpReply* reply) {
 
 void Refuse(const Status& status, HttpReply* reply) {
   SendApiError(Protocol::kChat, api::ToApiError(status), reply);
+}
+
+// Clients may send any word as method; each label would be kept for good.
+std::string MethodLabel(const std::string& method) {
+  for (const char* known : {"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"}) {
+    if (method == known) return method;
+  }
+  return "other";
 }
 
 // The value below which a share of what was observed lies, in milliseconds; null: nothing was.
@@ -73,7 +82,7 @@ Service::~Service() = default;
 void Service::Serve(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   metrics_
       ->AddCounter("kuruma_http_requests_total", "HTTP requests by method.",
-                   {{"method", request.method}})
+                   {{"method", MethodLabel(request.method)}})
       .Add();
   routes_.Serve(std::move(request), std::move(reply));
 }
@@ -82,10 +91,12 @@ void Service::AddRoutes() {
   AddGenerations();
   AddModels();
   AddOperations();
-  for (const char* path : {"/v1/messages/count_tokens", "/anthropic/v1/messages/count_tokens"}) {
-    AddPost(path, Protocol::kMessages,
-            [this](const HttpRequest& request, HttpReply* reply) { Count(request, reply); });
-  }
+  AddPage();
+  const auto count = [this](const HttpRequest& request, HttpReply* reply) {
+    Count(request, reply);
+  };
+  AddPost("/v1/messages/count_tokens", Protocol::kMessages, count);
+  AddPost("/anthropic/v1/messages/count_tokens", Protocol::kMessages, count);
   AddPost("/tokenize", Protocol::kChat,
           [this](const HttpRequest& request, HttpReply* reply) { Tokenize(request, reply); });
   AddPost("/detokenize", Protocol::kChat,
@@ -161,6 +172,28 @@ void Service::AddOperations() {
                 if (!Admits(request, Protocol::kChat, reply.get())) return;
                 reply->Send(200, kJson, StatsJson());
               });
+}
+
+void Service::AddPage() {
+  // Nothing but the page's own files: no inline code, no other site.
+  static constexpr const char* kPolicy =
+      "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'; "
+      "form-action 'self'";
+  for (const Asset& asset : PageAssets()) {
+    const auto serve = [&asset](const HttpRequest& request, const PathParameters&,
+                                const Reply& reply) {
+      const HttpHeaders headers = {{"ETag", std::string(asset.etag)},
+                                   {"Cache-Control", "no-cache"},
+                                   {"Content-Security-Policy", kPolicy},
+                                   {"X-Content-Type-Options", "nosniff"},
+                                   {"Referrer-Policy", "no-referrer"}};
+      if (request.Header("if-none-match") == asset.etag) {
+        return reply->Send(304, asset.content_type, "", headers);
+      }
+      reply->Send(200, asset.content_type, asset.bytes, headers);
+    };
+    routes_.Add("GET", asset.path, serve);
+  }
 }
 
 void Service::AddPost(std::string_view path, Protocol protocol, Body body) {

@@ -57,6 +57,7 @@ class Service {
   void AddGenerations();
   void AddModels();
   void AddOperations();
+  void AddPage();
   // A path whose body is read by the work pool; refusals have the form of `protocol`.
   void AddPost(std::string_view path, api::Protocol protocol, Body body);
   bool Admits(const HttpRequest& request, api::Protocol protocol, HttpReply* reply) const;
