@@ -15,7 +15,7 @@ CXX_FILES = find src apps tests tools bench -name '*.cc' -o -name '*.h'
 # ThreadSanitizer of GCC 12 dislikes kernels with much address-space randomisation.
 NO_ASLR := $(shell setarch "$$(uname -m)" -R true 2>/dev/null && echo setarch "$$(uname -m)" -R)
 
-.PHONY: help run test train-test build programs data venv bench format structure check asan tsan clean
+.PHONY: help run test train-test client-test build programs data venv bench format structure check asan tsan clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -56,6 +56,9 @@ train-test: programs  ## tests of tools/train_tiny (downloads PyTorch once; not 
 	@source tools/train_tiny/environment.sh
 	train_environment "$$PWD"
 	cd tools && KURUMA=$$PWD/../$(KURUMA) ../build/train-venv/bin/python -m pytest -q train_tiny/tests
+
+client-test: programs  ## clients of other projects against kuruma serve (downloads them once; not part of test)
+	@KURUMA_BINARY=$$PWD/$(KURUMA) tests/clients/run.sh
 
 bench:  ## measure this machine; results go to bench/results/
 	@bench/measure.sh
