@@ -20,9 +20,8 @@ NO_ASLR := $(shell setarch "$$(uname -m)" -R true 2>/dev/null && echo setarch "$
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: programs  ## build, ask the bundled model (PROMPT="...") and stay in the chat; from a pipe: a demonstration
-	@if [ -t 0 ] && [ -t 1 ]; then exec $(KURUMA) chat --prompt "$$PROMPT"; fi
-	KURUMA=$(KURUMA) exec docs/examples/demonstration.sh
+run: programs  ## start the server, ask the bundled model (PROMPT="...") and stay in the chat; from a pipe: a demonstration
+	@KURUMA=$(KURUMA) exec docs/examples/first_minute.sh
 
 test: build data venv structure  ## build everything and run every test
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j2

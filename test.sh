@@ -3,5 +3,5 @@
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$root/tools/setup.sh"
-kuruma_setup
+kuruma_setup tests
 exec make --no-print-directory -C "$root" test

@@ -1,5 +1,6 @@
 # Set-up shared by run.sh and test.sh; sourced, not run. Needs bash. Defines kuruma_setup, which
-# installs the Debian / Ubuntu packages that are missing and says so on stderr.
+# installs the Debian / Ubuntu packages that are missing and says so on stderr; `kuruma_setup tests`
+# also installs the browser that tests/page drives.
 
 # A closed stdin would hand descriptor 0 to the next file opened.
 { true <&0; } 2>/dev/null || exec </dev/null
@@ -24,7 +25,22 @@ kuruma_missing_packages() {
   done
 }
 
+# Adds the browser to KURUMA_PACKAGES, unless there is one. Ubuntu has Chromium as a snap only, which
+# apt-get cannot install everywhere: there the tests of the page say what they need.
+kuruma_want_browser() {
+  local program
+  for program in "${CHROMIUM:-chromium}" chromium chromium-browser google-chrome google-chrome-stable; do
+    if command -v "$program" >/dev/null; then return 0; fi
+  done
+  if grep -q '^ID=ubuntu' /etc/os-release 2>/dev/null; then
+    kuruma_say "no Chromium here: install one, or set CHROMIUM to a program, for tests/page"
+  else
+    KURUMA_PACKAGES+=(chromium)
+  fi
+}
+
 kuruma_setup() {
+  if [[ ${1:-} == tests ]]; then kuruma_want_browser; fi
   if ! command -v dpkg-query >/dev/null; then
     kuruma_say "no dpkg here: going on with what is installed (CONTRIBUTING.md lists what is needed)"
     return 0

@@ -1,9 +1,14 @@
 #include "engine_flags.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <limits>
 
+#include "base/log.h"
+#include "server/deepinfer_switches.h"
 #include "size_option.h"
 
 namespace kuruma {
@@ -48,6 +53,43 @@ void AddEngineFlags(CLI::App* command, EngineFlags* flags) {
       ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))
       ->capture_default_str()
       ->type_name("SEED");
+}
+
+std::map<std::string, std::string> Environment() {
+  std::map<std::string, std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) environment[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return environment;
+}
+
+Status AdoptDeepinferSwitches(const CLI::App& command, ModelFlags* model, EngineFlags* engine) {
+  KURUMA_ASSIGN_OR_RETURN(const auto switches, server::ReadDeepinferSwitches(Environment()));
+  for (const std::string& warning : switches.warnings) LogWarn("{}", warning);
+  for (const auto& choice : switches.choices) {
+    if (choice.key == "log_level") {
+      KURUMA_RETURN_IF_ERROR(SetLogLevel(choice.value));
+      continue;
+    }
+    std::string flag = "--" + choice.key;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    if (command.get_option(flag)->count() > 0) continue;
+    if (choice.key == "prefill") model->prefill = choice.value;
+    if (choice.key == "sync") engine->synchronous = choice.value == "true";
+    if (choice.key == "keep_tokens") {
+      const char* end = choice.value.data() + choice.value.size();
+      const auto [rest, error] = std::from_chars(choice.value.data(), end, model->keep_tokens);
+      if (error != std::errc() || rest != end || model->keep_tokens < 0) {
+        return InvalidArgument(
+            fmt::format("environment variable {}: must be a number of tokens, "
+                        "not \"{}\"",
+                        choice.variable, choice.value));
+      }
+    }
+  }
+  return Status();
 }
 
 Result<engine::EngineOptions> ToOptions(const EngineFlags& flags) {

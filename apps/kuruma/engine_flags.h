@@ -4,10 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "model_loader.h"
 
 namespace kuruma {
 
@@ -28,6 +30,14 @@ struct EngineFlags {
 // --no-prefix-cache, --replay,
 // --target-tpot-ms and --chaos.
 void AddEngineFlags(CLI::App* command, EngineFlags* flags);
+
+// All variables of this process.
+std::map<std::string, std::string> Environment();
+
+// Takes DEEPINFER_* variables with a meaning here (docs/serve_options.md) for flags of `command`
+// that were not given; others are reported in the log. InvalidArgument names a variable with a
+// value that DeepInfer would not know.
+Status AdoptDeepinferSwitches(const CLI::App& command, ModelFlags* model, EngineFlags* engine);
 
 // InvalidArgument names a flag that is out of range, with the range.
 Result<engine::EngineOptions> ToOptions(const EngineFlags& flags);

@@ -188,7 +188,8 @@ nlohmann::ordered_json ToJson(const LoadedModel& loaded, const Plan& plan, const
 }
 
 // What a line of the file says goes before the flags of the command.
-Result<int> RunRequests(const GenerateFlags& flags) {
+Result<int> RunRequests(GenerateFlags flags, const CLI::App& command) {
+  KURUMA_RETURN_IF_ERROR(AdoptDeepinferSwitches(command, &flags.model, &flags.engine));
   KURUMA_ASSIGN_OR_RETURN(const engine::EngineOptions options, ToOptions(flags.engine));
   KURUMA_ASSIGN_OR_RETURN(const LoadedModel loaded, LoadModel(flags.model, TokenizerUse::kIfThere));
   RequestDefaults defaults{.sampling = DefaultSampling(loaded.sampling),
@@ -203,7 +204,7 @@ Result<int> RunRequests(const GenerateFlags& flags) {
   return RunBatch(loaded, std::move(requests), batch, name);
 }
 
-int RunGenerate(const GenerateFlags& flags) {
+int RunGenerate(const GenerateFlags& flags, const CLI::App& command) {
   const int sources = flags.prompt.has_value() + !flags.messages_path.empty() +
                       !flags.tokens_path.empty() + !flags.requests_path.empty();
   if (sources != 1) {
@@ -211,7 +212,7 @@ int RunGenerate(const GenerateFlags& flags) {
                 InvalidArgument("give one of --prompt, --messages, --tokens and --requests"));
   }
   if (!flags.requests_path.empty()) {
-    const Result<int> code = RunRequests(flags);
+    const Result<int> code = RunRequests(flags, command);
     return code.ok() ? *code : Fail("generate", code.status());
   }
   const auto loaded = LoadModel(
@@ -346,7 +347,7 @@ void RegisterGenerate(CLI::App& app, int* exit_code) {
       "{\"id\", \"tokens\", \"text\", \"finish\", \"cached_tokens\", \"preemptions\", "
       "\"digest\", ...}. Ctrl-C ends the answer "
       "with what there is (status 130).");
-  command->callback([flags, exit_code] { *exit_code = RunGenerate(*flags); });
+  command->callback([flags, command, exit_code] { *exit_code = RunGenerate(*flags, *command); });
 }
 
 }  // namespace kuruma

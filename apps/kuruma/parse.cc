@@ -45,7 +45,7 @@ Result<api::FinishReason> ReadFinish(const Json& line) {
   return InvalidArgument("'finish' must be stop, none, length, deadline, cancelled or failed");
 }
 
-Result<ParseInput> ReadInput(const std::string& bytes) {
+Result<ParseInput> ReadInput(const text::Tokenizer& tokenizer, const std::string& bytes) {
   // Refuses what is nested too deep, so that nothing below can exhaust the stack.
   KURUMA_RETURN_IF_ERROR(text::ParseJson(bytes).status());
   const Json line = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
@@ -55,7 +55,7 @@ Result<ParseInput> ReadInput(const std::string& bytes) {
   if (!protocol.is_string()) return InvalidArgument("'protocol' must be a string");
   if (!request.is_object()) return InvalidArgument("'request' must be an object");
   ParseInput input;
-  KURUMA_ASSIGN_OR_RETURN(input.plan, PlanAnswer(protocol, request));
+  KURUMA_ASSIGN_OR_RETURN(input.plan, PlanAnswer(tokenizer, protocol, request));
   KURUMA_ASSIGN_OR_RETURN(input.finish, ReadFinish(line));
   const Json tokens = line.value("token_ids", Json::array());
   const Json chunks = line.value("chunks", Json::array());
@@ -145,7 +145,7 @@ Json Merged(api::Protocol protocol, const Json& body) {
 }
 
 Result<Json> ParseLine(const text::Tokenizer& tokenizer, const std::string& line) {
-  KURUMA_ASSIGN_OR_RETURN(const ParseInput input, ReadInput(line));
+  KURUMA_ASSIGN_OR_RETURN(const ParseInput input, ReadInput(tokenizer, line));
   KURUMA_ASSIGN_OR_RETURN(const auto frames, Answer(tokenizer, input, /*stream=*/true));
   KURUMA_ASSIGN_OR_RETURN(const auto bodies, Answer(tokenizer, input, /*stream=*/false));
   Json events = Json::array();

@@ -8,18 +8,20 @@
 #include "api/answer.h"
 #include "base/status.h"
 #include "text/parser.h"
+#include "text/tokenizer.h"
 
 namespace kuruma {
 
 struct AnswerPlan {
   text::ParserOptions parser;
-  api::AnswerOptions answer;  // without `stream`; ids are fixed
+  api::AnswerOptions answer;  // of one choice, without `stream`; ids are fixed
 };
 
-// Reads "protocol" and "request" of an input line. Chat requests are checked as the server checks
-// them; of the others only the fields named in docs/cli.md are read. kInvalidArgument for a request
-// that is refused or a protocol that is unknown.
-Result<AnswerPlan> PlanAnswer(const std::string& protocol, const nlohmann::ordered_json& request);
+// Reads "protocol" and "request" of an input line as the server reads requests, but for what a
+// grammar would have to enforce, which is let through, and the conversation, which may be missing.
+// kInvalidArgument for a request that is refused or a protocol that is unknown.
+Result<AnswerPlan> PlanAnswer(const text::Tokenizer& tokenizer, const std::string& protocol,
+                              nlohmann::ordered_json request);
 
 }  // namespace kuruma
 

@@ -1,7 +1,6 @@
 // kuruma serve: the model behind OpenAI- and Anthropic-compatible HTTP.
 #include <fmt/format.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,7 +17,7 @@
 #include "commands.h"
 #include "device/host.h"
 #include "engine/engine.h"
-#include "engine/executor.h"
+#include "engine_flags.h"
 #include "model_loader.h"
 #include "report.h"
 #include "server/http.h"
@@ -26,8 +25,6 @@
 #include "server/service.h"
 #include "server/settings.h"
 #include "server/settings_table.h"
-
-extern char** environ;  // NOLINT: the system's name for it
 
 namespace kuruma {
 namespace {
@@ -56,13 +53,7 @@ server::SettingsInput ToInput(const ServeFlags& flags) {
     const std::string name = known.flag().substr(2);
     for (const std::string& value : values) input.flags.emplace_back(name, value);
   }
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const size_t equals = text.find('=');
-    if (equals != std::string::npos) {
-      input.environment[text.substr(0, equals)] = text.substr(equals + 1);
-    }
-  }
+  input.environment = Environment();
   return input;
 }
 

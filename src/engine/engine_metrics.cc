@@ -40,7 +40,7 @@ EngineMetrics::EngineMetrics(MetricsRegistry* registry) : registry_(registry) {
                                {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192});
   for (size_t i = 0; i < finished_.size(); ++i) {
     finished_[i] = &r.AddCounter(
-        "kuruma_request_finished_total", "Samples that ended, by reason.",
+        "kuruma_request_success_total", "Samples that ended, by reason.",
         {{"finished_reason", scheduler::Name(static_cast<scheduler::FinishReason>(i))}});
   }
 }

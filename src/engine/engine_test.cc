@@ -376,7 +376,7 @@ TEST(Engine, MetricsAddUp) {
   for (const char* line :
        {"kuruma_prompt_tokens_total 600\n", "kuruma_prompt_tokens_cached_total 256\n",
         "kuruma_generation_tokens_total 14\n", "kuruma_num_requests_running 0\n",
-        "kuruma_request_finished_total{finished_reason=\"length\"} 2\n",
+        "kuruma_request_success_total{finished_reason=\"length\"} 2\n",
         "kuruma_prefix_cache_hits_total 2\n", "kuruma_kv_cache_usage_perc 0\n"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
   }

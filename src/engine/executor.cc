@@ -80,7 +80,7 @@ model::SequenceInput Executor::Prepare(const SlotStep& step, Slot* slot) {
       slot->state = model::ResumeSequence(model_->layout(), stored, {}, point);
     }
   }
-  for (const SlotStep::Block& block : step.blocks) slot->state.UseBlock(block.index, block.bytes);
+  for (const SlotStep::Block& block : step.blocks) slot->state.blocks.Use(block.index, block.bytes);
   const auto from = static_cast<size_t>(slot->state.position());
   const auto rows = static_cast<size_t>(step.rows);
   KURUMA_CHECK(from + rows <= slot->tokens.size());

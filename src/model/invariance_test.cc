@@ -297,7 +297,7 @@ TEST_P(Invariance, ResumedPromptsEqualColdOnes) {
       };
       BlockPool pool(model.layout(), 40);
       SequenceState cold(model.layout());
-      cold.UseBlocks(pool.Table(0, 4));
+      cold.blocks.Use(pool.Table(0, 4));
       const auto expected = finish(&cold, prompt, length);
       for (int64_t blocks = 1; blocks * kBlockTokens < length; ++blocks) {
         const int64_t stored = blocks * kBlockTokens;

@@ -61,7 +61,8 @@ const SourceLayout& StateLayout::Source(int layer) const {
 }
 
 SequenceState::SequenceState(const StateLayout& layout)
-    : layout_(&layout),
+    : blocks(layout.block_bytes),
+      layout_(&layout),
       windows_(layout.rings * layout.window_slots * layout.window_row_bytes),
       tails_(layout.sources.size() * layout.tail_slots * layout.tail_row_floats) {}
 
@@ -76,28 +77,28 @@ Status SequenceState::Truncate(int64_t length) {
   return Status();
 }
 
-void SequenceState::ReserveBlocks(int64_t length) {
+void BlockTable::Reserve(int64_t length) {
   const auto needed = static_cast<size_t>((length + kBlockTokens - 1) / kBlockTokens);
-  KURUMA_CHECK(owns_blocks_ || needed <= block_table_.size());
-  while (owns_blocks_ && block_memory_.size() < needed) {
-    block_memory_.push_back(std::make_unique<std::byte[]>(layout_->block_bytes));
-    block_table_.push_back(block_memory_.back().get());
+  KURUMA_CHECK(owns_ || needed <= table_.size());
+  while (owns_ && memory_.size() < needed) {
+    memory_.push_back(std::make_unique<std::byte[]>(block_bytes_));
+    table_.push_back(memory_.back().get());
   }
 }
 
-void SequenceState::UseBlocks(std::span<std::byte* const> blocks) {
-  owns_blocks_ = false;
-  block_memory_.clear();
-  block_table_.assign(blocks.begin(), blocks.end());
+void BlockTable::Use(std::span<std::byte* const> blocks) {
+  owns_ = false;
+  memory_.clear();
+  table_.assign(blocks.begin(), blocks.end());
 }
 
-void SequenceState::UseBlock(int64_t index, std::byte* block) {
-  KURUMA_CHECK(!owns_blocks_ || block_table_.empty());
-  owns_blocks_ = false;
+void BlockTable::Use(int64_t index, std::byte* block) {
+  KURUMA_CHECK(!owns_ || table_.empty());
+  owns_ = false;
   const auto at = static_cast<size_t>(index);
-  KURUMA_CHECK(at <= block_table_.size());
-  if (at == block_table_.size()) block_table_.push_back(nullptr);
-  block_table_[at] = block;
+  KURUMA_CHECK(at <= table_.size());
+  if (at == table_.size()) table_.push_back(nullptr);
+  table_[at] = block;
 }
 
 const std::byte* SequenceState::WindowRow(int64_t ring, int64_t position) const {
@@ -131,7 +132,7 @@ SequenceState ResumeSequence(const StateLayout& layout, std::span<const int32_t>
   const auto stored = static_cast<int64_t>(tokens.size());
   KURUMA_CHECK(stored % kBlockTokens == 0 && point.position >= 0 && point.position <= stored);
   SequenceState state(layout);
-  state.UseBlocks(blocks);
+  state.blocks.Use(blocks);
   const auto before = tokens.first(static_cast<size_t>(point.position));
   state.tokens.assign(before.begin(), before.end());
   state.stored = stored;

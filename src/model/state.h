@@ -53,6 +53,33 @@ struct Carry {
   int64_t rows = 0;
 };
 
+// Where the global KV of one sequence lies: block i holds tokens [128 i, 128 (i + 1)). Movable; one
+// thread at a time.
+class BlockTable {
+ public:
+  explicit BlockTable(int64_t block_bytes) : block_bytes_(block_bytes) {}
+
+  // Makes room for `length` tokens: blocks of its own, unless Use gave it others, which then must
+  // be enough.
+  void Reserve(int64_t length);
+
+  // From now on block i is `blocks[i]`, StateLayout::block_bytes of memory that outlive the table.
+  // Blocks that other sequences share hold tokens before SequenceState::stored only. Replaces the
+  // whole table; what it held so far must be in the new one.
+  void Use(std::span<std::byte* const> blocks);
+
+  // From now on block `index` is `block`: a further one, or another place for the same bytes.
+  void Use(int64_t index, std::byte* block);
+
+  std::byte* const* data() const { return table_.data(); }
+
+ private:
+  int64_t block_bytes_;
+  bool owns_ = true;
+  std::vector<std::unique_ptr<std::byte[]>> memory_;
+  std::vector<std::byte*> table_;
+};
+
 // State of one sequence. Written by Model only; movable; one thread at a time.
 class SequenceState {
  public:
@@ -66,29 +93,17 @@ class SequenceState {
   // InvalidArgument names both numbers otherwise.
   Status Truncate(int64_t length);
 
-  // Makes room in the block table for `length` tokens: blocks of its own, unless UseBlocks gave it
-  // others, which then must be enough.
-  void ReserveBlocks(int64_t length);
-
-  // From now on block i is `blocks[i]`, StateLayout::block_bytes of memory that outlive the state.
-  // Blocks that other sequences share hold tokens before `stored` only. Replaces the whole table;
-  // what it held so far must be in the new one.
-  void UseBlocks(std::span<std::byte* const> blocks);
-
-  // From now on block `index` is `block`: a further one, or another place for the same bytes.
-  void UseBlock(int64_t index, std::byte* block);
-
   // Stored row of `position` in ring `ring` (a backbone layer, or layers + draft stage).
   const std::byte* WindowRow(int64_t ring, int64_t position) const;
   std::byte* MutableWindowRow(int64_t ring, int64_t position);
   // Compressor input of `position` at source number `source`: kv [head_dim], gate [head_dim].
   float* TailRow(size_t source, int64_t position);
-  std::byte* const* blocks() const { return block_table_.data(); }
 
   // Everything but tokens and blocks, as bytes of fixed size (StateLayout::snapshot_bytes). Only
   // between complete parts of a prompt, or while decoding: no streams are carried.
   std::vector<std::byte> SaveWindows() const;
 
+  BlockTable blocks;
   std::vector<int32_t> tokens;
   int64_t stored = 0;          // global KV before this position is in the blocks and never written
   int64_t window_floor = 0;    // encoder windows never see rows before this position
@@ -101,9 +116,6 @@ class SequenceState {
                                       std::span<std::byte* const> blocks, const ResumePoint& point);
 
   const StateLayout* layout_;
-  bool owns_blocks_ = true;
-  std::vector<std::unique_ptr<std::byte[]>> block_memory_;
-  std::vector<std::byte*> block_table_;
   std::vector<std::byte> windows_;
   std::vector<float> tails_;
 };
@@ -118,8 +130,8 @@ struct ResumePoint {
 };
 
 // A sequence that begins with `tokens`, all of which have their global KV in `blocks` (a multiple
-// of kBlockTokens; see UseBlocks), and goes on at `point`, not behind them: what is fed of them
-// again writes no global KV.
+// of kBlockTokens; see BlockTable::Use), and goes on at `point`, not behind them: what is fed of
+// them again writes no global KV.
 SequenceState ResumeSequence(const StateLayout& layout, std::span<const int32_t> tokens,
                              std::span<std::byte* const> blocks, const ResumePoint& point);
 

@@ -76,9 +76,9 @@ class Maker {
 
   std::optional<ApiError> Conversation(const api::ChatRequest& request) {
     if (auto error = CheckModel(request.model)) return error;
-    for (const Status& status : {api::CheckNoImages(request), api::CheckEnforceable(request)}) {
-      if (!status.ok()) return api::ToApiError(status);
-    }
+    Status status = api::CheckNoImages(request);
+    if (status.ok() && !model_.lets_constraints_pass) status = api::CheckEnforceable(request);
+    if (!status.ok()) return api::ToApiError(status);
     const text::RenderedPrompt prompt = text::RenderPrompt(request.conversation);
     Result<std::vector<int32_t>> ids = text::EncodePrompt(prompt, *model_.tokenizer);
     if (!ids.ok()) return api::ToApiError(ids.status());

@@ -28,6 +28,9 @@ struct ServedModel {
   int32_t eos_token = 0;
   api::ChatOptions chat;         // defaults of sampling and thinking
   bool reasoning_alias = false;  // `reasoning` beside `reasoning_content`
+  // Accept what a grammar would have to enforce (response formats, forced calls); it is shown to
+  // the model and not enforced.
+  bool lets_constraints_pass = false;
 };
 
 // A checked request, ready to run.

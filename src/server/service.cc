@@ -10,6 +10,7 @@
 #include "api/error.h"
 #include "api/fields.h"
 #include "base/log.h"
+#include "server/page.h"
 #include "text/json.h"
 #include "text/prompt.h"
 
@@ -90,6 +91,7 @@ void Service::AddRoutes() {
   AddGenerations();
   AddModels();
   AddOperations();
+  AddPage();
   const auto count = [this](const HttpRequest& request, HttpReply* reply) {
     Count(request, reply);
   };
@@ -170,6 +172,28 @@ void Service::AddOperations() {
                 if (!Admits(request, Protocol::kChat, reply.get())) return;
                 reply->Send(200, kJson, StatsJson());
               });
+}
+
+void Service::AddPage() {
+  // Nothing but the page's own files: no inline code, no other site.
+  static constexpr const char* kPolicy =
+      "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'; "
+      "form-action 'self'";
+  for (const Asset& asset : PageAssets()) {
+    const auto serve = [&asset](const HttpRequest& request, const PathParameters&,
+                                const Reply& reply) {
+      const HttpHeaders headers = {{"ETag", std::string(asset.etag)},
+                                   {"Cache-Control", "no-cache"},
+                                   {"Content-Security-Policy", kPolicy},
+                                   {"X-Content-Type-Options", "nosniff"},
+                                   {"Referrer-Policy", "no-referrer"}};
+      if (request.Header("if-none-match") == asset.etag) {
+        return reply->Send(304, asset.content_type, "", headers);
+      }
+      reply->Send(200, asset.content_type, asset.bytes, headers);
+    };
+    routes_.Add("GET", asset.path, serve);
+  }
 }
 
 void Service::AddPost(std::string_view path, Protocol protocol, Body body) {

@@ -57,7 +57,8 @@ class Service {
   void AddGenerations();
   void AddModels();
   void AddOperations();
-  // A path whose body is read by the work pool; `protocol` gives refusals their form.
+  void AddPage();
+  // A path whose body is read by the work pool; refusals have the form of `protocol`.
   void AddPost(std::string_view path, api::Protocol protocol, Body body);
   bool Admits(const HttpRequest& request, api::Protocol protocol, HttpReply* reply) const;
   void Generate(api::Protocol protocol, HttpRequest request, Reply reply);

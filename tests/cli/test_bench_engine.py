@@ -23,7 +23,7 @@ def test_json_keys_and_numbers_that_fit_together():
         "requests": 6, "input_tokens": 120, "output_tokens": 30, "seed": 0, "input_len": 20,
         "output_len": 5, "range_ratio": 0, "prefix_len": 0, "num_prefixes": 1,
         "request_rate": None}
-    assert out["engine"]["kv_bytes"] == 1 << 30 and out["engine"]["prefix_cache"] is True
+    assert out["engine"]["kv_bytes"] == 0 and out["engine"]["prefix_cache"] is True
     row, = out["rows"]
     assert list(row) == [
         "concurrency", "requests", "failed", "duration_s", "requests_per_s", "input_tokens_per_s",

@@ -13,7 +13,7 @@ TOOL = {"name": "f", "parameters": {"type": "object"}}
 REQUESTS = {
     "chat": {"messages": [{"role": "user", "content": "Hi"}],
              "tools": [{"type": "function", "function": TOOL}]},
-    "messages": {"tools": [{"name": "f", "input_schema": {}}], "max_tokens": 9},
+    "messages": {"tools": [{"name": "f", "input_schema": {"type": "object"}}], "max_tokens": 9},
     "responses": {"tools": [{"type": "function", **TOOL}]},
 }
 ARGUMENTS = '{"a": "x \\"y\\"", "n": [1, 2]}'
@@ -70,7 +70,7 @@ def test_errors():
     chat = {"messages": [{"role": "user", "content": "Hi"}]}
     failed, *refused = parse(
         {"request": chat, "chunks": ["a"], "finish": "failed"},
-        {"request": {}, "chunks": []},
+        {"request": {"messages": []}, "chunks": []},
         {"request": chat},
         {"request": chat, "chunks": [], "token_ids": []},
         {"request": chat, "chunks": [1]},

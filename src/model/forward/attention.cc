@@ -92,7 +92,7 @@ void AttendAndProject(const Context& ctx, const AttentionInput& in, const Batch&
                     .blocks = nullptr};
       if (in.entries == nullptr) continue;
       queries[r].picks = batch.picks[r];
-      queries[r].blocks = s.state->blocks();
+      queries[r].blocks = s.state->blocks.data();
     }
   }
   ctx.ops.attention(ctx.pool, spec, queries);

@@ -90,7 +90,7 @@ void RotateAndStore(const Context& ctx, const std::vector<Entry>& entries, int r
   ctx.pool.ParallelFor(rows.rows, 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t e = begin; e < end; ++e) {
       const int64_t number = entries[e].number;
-      std::byte* block = entries[e].segment->state->blocks()[number / place.rows_per_block];
+      std::byte* block = entries[e].segment->state->blocks.data()[number / place.rows_per_block];
       kernels::StoreRow(place.format, ctx.numerics.fp4_division,
                         {rows.row(e), static_cast<size_t>(rows.cols)},
                         block + place.offset + number % place.rows_per_block * place.row_bytes);
@@ -192,7 +192,7 @@ void Select(const Context& ctx, int layer, const Queries& queries, ConstRows u, 
   bool any = ctx.trace.on();
   for (const Segment& s : batch->segments) {
     for (int64_t r = s.begin; r < s.begin + s.rows; ++r) {
-      blocks[r] = s.state->blocks();
+      blocks[r] = s.state->blocks.data();
       visible[r] = (batch->positions[r] + 1) / source.ratio;
       any = any || NeedsScores(c, layer, visible[r]);
     }

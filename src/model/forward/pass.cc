@@ -73,7 +73,7 @@ Batch Pass::Embed() const {
     for (int64_t r = 0; r < rows; ++r) batch.positions.push_back(state.position() + r);
     tokens.insert(tokens.end(), in.tokens.begin(), in.tokens.end());
     state.tokens.insert(state.tokens.end(), in.tokens.begin(), in.tokens.end());
-    state.ReserveBlocks(state.position());
+    state.blocks.Reserve(state.position());
   }
   EmbedTokens(ctx_, tokens, &batch);
   ctx_.trace.Values("embed", -1, batch.streams.view().Columns(0, ctx_.config.hidden));
