@@ -15,7 +15,7 @@ CXX_FILES = find src apps tests tools bench -name '*.cc' -o -name '*.h'
 # ThreadSanitizer of GCC 12 dislikes kernels with much address-space randomisation.
 NO_ASLR := $(shell setarch "$$(uname -m)" -R true 2>/dev/null && echo setarch "$$(uname -m)" -R)
 
-.PHONY: help run test train-test client-test build programs data venv bench format structure check asan tsan clean
+.PHONY: help run test train-test client-test api-fuzz build programs data venv bench format structure check asan tsan clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -59,6 +59,17 @@ train-test: programs  ## tests of tools/train_tiny (downloads PyTorch once; not 
 
 client-test: programs  ## clients of other projects against kuruma serve (downloads them once; not part of test)
 	@KURUMA_BINARY=$$PWD/$(KURUMA) tests/clients/run.sh
+
+# EXAMPLES=1000 for a long run.
+api-fuzz: programs  ## requests made from docs/openapi.json (downloads schemathesis once; not part of test)
+	@venv=build/api-fuzz-venv
+	if ! cmp -s tests/api_fuzz/requirements.txt $$venv/requirements.txt; then
+	  rm -rf $$venv
+	  python3 -m venv $$venv
+	  $$venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/api_fuzz/requirements.txt
+	  cp tests/api_fuzz/requirements.txt $$venv/requirements.txt
+	fi
+	tests/api_fuzz/run.sh $$PWD/$(KURUMA) $$PWD/$$venv/bin/st $(or $(EXAMPLES),50)
 
 bench:  ## measure this machine; results go to bench/results/
 	@bench/measure.sh
