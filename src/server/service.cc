@@ -21,16 +21,13 @@ using api::Protocol;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kJson = "application/json";
+constexpr const char* kOtherMethod = "other";  // in metrics: clients may not add series
 
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 void SendJson(HttpReply* reply, const Json& json) { reply->Send(200, kJson, Dump(json)); }
-
-void SendApiError(Protocol protocol, const ApiError& error, HttpReply* reply) {
-  reply->Send(error.status, kJson, api::ErrorBody(protocol, error));
-}
 
 void Refuse(const Status& status, HttpReply* reply) {
   SendApiError(Protocol::kChat, api::ToApiError(status), reply);
@@ -63,18 +60,22 @@ Service::Service(ServiceOptions options, engine::Engine* engine, MetricsRegistry
       engine_(engine),
       metrics_(metrics),
       answer_metrics_(metrics),
+      open_requests_(std::make_shared<std::atomic<int64_t>>(0)),
       created_(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())),
       work_(options_.work_threads) {
+  for (const char* method : {"GET", "HEAD", "POST", "OPTIONS", kOtherMethod}) {
+    requests_by_method_[method] = &metrics_->AddCounter(
+        "kuruma_http_requests_total", "HTTP requests by method.", {{"method", method}});
+  }
   AddRoutes();
 }
 
 Service::~Service() = default;
 
 void Service::Serve(HttpRequest request, std::shared_ptr<HttpReply> reply) {
-  metrics_
-      ->AddCounter("kuruma_http_requests_total", "HTTP requests by method.",
-                   {{"method", request.method}})
-      .Add();
+  auto counter = requests_by_method_.find(request.method);
+  if (counter == requests_by_method_.end()) counter = requests_by_method_.find(kOtherMethod);
+  counter->second->Add();
   routes_.Serve(std::move(request), std::move(reply));
 }
 
@@ -83,9 +84,9 @@ void Service::AddRoutes() {
   AddModels();
   AddOperations();
   AddPost("/v1/messages/count_tokens",
-          [this](const HttpRequest& request, HttpReply* reply) { Count(request, reply); });
+          [this](const HttpRequest& request, HttpReply* reply) { CountPrompt(request, reply); });
   AddPost("/anthropic/v1/messages/count_tokens",
-          [this](const HttpRequest& request, HttpReply* reply) { Count(request, reply); });
+          [this](const HttpRequest& request, HttpReply* reply) { CountPrompt(request, reply); });
   AddPost("/tokenize",
           [this](const HttpRequest& request, HttpReply* reply) { Tokenize(request, reply); });
   AddPost("/detokenize",
@@ -198,13 +199,33 @@ Identity Service::Identify(const HttpRequest& request) const {
   return {.tenant = Hex(hash.Finish())};
 }
 
+Service::Reply Service::Count(Reply reply) {
+  struct Open {
+    Reply reply;
+    std::shared_ptr<std::atomic<int64_t>> count;
+    ~Open() { --*count; }
+  };
+  if (open_requests_->fetch_add(1) >= options_.max_requests) {
+    --*open_requests_;
+    return nullptr;
+  }
+  const auto open = std::make_shared<Open>(std::move(reply), open_requests_);
+  return Reply(open, open->reply.get());
+}
+
 void Service::Generate(Protocol protocol, HttpRequest request, Reply reply) {
   if (!Admits(request, protocol, reply.get())) return;
   if (draining_) {
     const ApiError error{.status = 503, .message = "The server is shutting down"};
     return SendApiError(protocol, error, reply.get());
   }
-  work_.Post([this, protocol, request = std::move(request), reply = std::move(reply)]() mutable {
+  Reply counted = Count(reply);
+  if (counted == nullptr) {
+    const Status full = ResourceExhausted(
+        fmt::format("The server has its {} requests: try again", options_.max_requests));
+    return SendApiError(protocol, api::ToApiError(full), reply.get());
+  }
+  work_.Post([this, protocol, request = std::move(request), reply = std::move(counted)]() mutable {
     auto made = MakeJob(options_.model, protocol, request.body);
     if (options_.log_prompts) LogInfo("request {}: {}", request.id, request.body);
     if (auto* error = std::get_if<ApiError>(&made)) {
@@ -222,7 +243,7 @@ void Service::Generate(Protocol protocol, HttpRequest request, Reply reply) {
   });
 }
 
-void Service::Count(const HttpRequest& request, HttpReply* reply) const {
+void Service::CountPrompt(const HttpRequest& request, HttpReply* reply) const {
   const auto count = CountTokens(options_.model, request.body);
   if (const auto* error = std::get_if<ApiError>(&count)) {
     return SendApiError(Protocol::kMessages, *error, reply);
