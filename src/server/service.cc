@@ -62,7 +62,8 @@ Service::Service(ServiceOptions options, engine::Engine* engine, MetricsRegistry
       answer_metrics_(metrics),
       open_requests_(std::make_shared<std::atomic<int64_t>>(0)),
       created_(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())),
-      work_(options_.work_threads) {
+      answers_work_(1),
+      requests_work_(options_.work_threads) {
   for (const char* method : {"GET", "HEAD", "POST", "OPTIONS", kOtherMethod}) {
     requests_by_method_[method] = &metrics_->AddCounter(
         "kuruma_http_requests_total", "HTTP requests by method.", {{"method", method}});
@@ -169,7 +170,7 @@ void Service::AddPost(std::string_view path, Body body) {
       "POST", path,
       [this, body = std::move(body)](HttpRequest request, const PathParameters&, Reply reply) {
         if (!Admits(request, Protocol::kChat, reply.get())) return;
-        work_.Post([body, request = std::move(request), reply = std::move(reply)] {
+        requests_work_.Post([body, request = std::move(request), reply = std::move(reply)] {
           body(request, reply.get());
         });
       });
@@ -225,22 +226,23 @@ void Service::Generate(Protocol protocol, HttpRequest request, Reply reply) {
         fmt::format("The server has its {} requests: try again", options_.max_requests));
     return SendApiError(protocol, api::ToApiError(full), reply.get());
   }
-  work_.Post([this, protocol, request = std::move(request), reply = std::move(counted)]() mutable {
-    auto made = MakeJob(options_.model, protocol, request.body);
-    if (options_.log_prompts) LogInfo("request {}: {}", request.id, request.body);
-    if (auto* error = std::get_if<ApiError>(&made)) {
-      return SendApiError(protocol, *error, reply.get());
-    }
-    Job& job = std::get<Job>(made);
-    const Identity identity = Identify(request);
-    for (engine::Request& r : job.requests) r.tenant = identity.tenant + "\n" + r.tenant;
-    const AnswerContext context{.engine = engine_,
-                                .tokenizer = options_.model.tokenizer,
-                                .work = &work_,
-                                .metrics = &answer_metrics_,
-                                .eos_token = options_.model.eos_token};
-    Answering::Start(context, std::move(job), request.received, std::move(reply));
-  });
+  requests_work_.Post(
+      [this, protocol, request = std::move(request), reply = std::move(counted)]() mutable {
+        auto made = MakeJob(options_.model, protocol, request.body);
+        if (options_.log_prompts) LogInfo("request {}: {}", request.id, request.body);
+        if (auto* error = std::get_if<ApiError>(&made)) {
+          return SendApiError(protocol, *error, reply.get());
+        }
+        Job& job = std::get<Job>(made);
+        const Identity identity = Identify(request);
+        for (engine::Request& r : job.requests) r.tenant = identity.tenant + "\n" + r.tenant;
+        const AnswerContext context{.engine = engine_,
+                                    .tokenizer = options_.model.tokenizer,
+                                    .work = &answers_work_,
+                                    .metrics = &answer_metrics_,
+                                    .eos_token = options_.model.eos_token};
+        Answering::Start(context, std::move(job), request.received, std::move(reply));
+      });
 }
 
 void Service::CountPrompt(const HttpRequest& request, HttpReply* reply) const {

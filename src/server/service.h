@@ -32,7 +32,7 @@ struct ServiceOptions {
   ServedModel model;
   ApiKeys keys;
   std::string version;
-  int work_threads = 1;
+  int work_threads = 2;  // that read requests: a long prompt does not hold up the others
   // Generating requests that may be open; more are answered 429 at once, before any work is done
   // for them.
   int64_t max_requests = 4096;
@@ -84,7 +84,10 @@ class Service {
   const int64_t created_;
   std::atomic<bool> draining_ = false;
   Routes routes_;
-  WorkPool work_;  // last: its tasks use the rest
+  // Last: their tasks use the rest, those of `requests_work_` the other pool too. Answers have a
+  // thread of their own, so that no stream waits while long prompts are read.
+  WorkPool answers_work_;
+  WorkPool requests_work_;
 };
 
 }  // namespace kuruma::server

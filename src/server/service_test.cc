@@ -58,7 +58,6 @@ class ServiceTest : public testing::Test {
     options.model.tokenizer = &tokenizer;
     options.model.context = traits.context;
     options.model.eos_token = kEndOfSentence;
-    options.work_threads = 2;
     options.max_requests = setup.max_requests;
     auto keys = ApiKeys::Create(setup.keys);
     ASSERT_TRUE(keys.ok());
