@@ -212,6 +212,7 @@ Status Serve(const ServerSettings& s) {
   KURUMA_ASSIGN_OR_RETURN(options.keys, server::ApiKeys::Create(s.api_key));
   options.version = KURUMA_VERSION;
   options.log_prompts = s.log_prompts;
+  options.max_requests = s.max_sequences + s.max_queue;
   options.resident_bytes = device::ResidentBytes;
   server::Service service(std::move(options), backend.engine.get(), &metrics);
   server::HttpOptions http_options = server::ToHttpOptions(s);

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "api/error.h"
-
 namespace kuruma::server {
 namespace {
 
@@ -41,13 +39,13 @@ std::vector<double> TokenBounds() {
   return {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10'000, 20'000, 50'000, 100'000};
 }
 
+}  // namespace
+
 void SendApiError(api::Protocol protocol, const api::ApiError& error, HttpReply* reply) {
   HttpHeaders headers;
   if (error.status == 429) headers.push_back({"Retry-After", "1"});
   reply->Send(error.status, kJson, api::ErrorBody(protocol, error), headers);
 }
-
-}  // namespace
 
 AnswerMetrics::AnswerMetrics(MetricsRegistry* r)
     : ttft_seconds(r->AddHistogram("kuruma_time_to_first_token_seconds",

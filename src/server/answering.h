@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/answer.h"
+#include "api/error.h"
 #include "base/metrics.h"
 #include "engine/engine.h"
 #include "server/http.h"
@@ -29,6 +30,9 @@ struct AnswerMetrics {
   Histogram& generation_tokens;
   Counter& disconnects;
 };
+
+// An error in the form that clients of `protocol` understand; 429 says when to try again.
+void SendApiError(api::Protocol protocol, const api::ApiError& error, HttpReply* reply);
 
 // What every answer needs; outlives all of them.
 struct AnswerContext {

@@ -18,7 +18,8 @@
 namespace kuruma::server {
 namespace {
 
-constexpr int kBacklog = 1024;
+// A crowd that comes at once waits here; without room its members would try again seconds later.
+constexpr int kBacklog = 4096;
 
 Status ListenError(const std::string& where, int error) {
   std::string message = fmt::format("cannot listen on {}: {}", where, std::strerror(error));

@@ -22,6 +22,7 @@ using api::Protocol;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kJson = "application/json";
+constexpr const char* kOtherMethod = "other";  // in metrics: clients may not add series
 
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -29,20 +30,8 @@ std::string Dump(const Json& json) {
 
 void SendJson(HttpReply* reply, const Json& json) { reply->Send(200, kJson, Dump(json)); }
 
-void SendApiError(Protocol protocol, const ApiError& error, HttpReply* reply) {
-  reply->Send(error.status, kJson, api::ErrorBody(protocol, error));
-}
-
 void Refuse(const Status& status, HttpReply* reply) {
   SendApiError(Protocol::kChat, api::ToApiError(status), reply);
-}
-
-// Clients may send any word as method; each label would be kept for good.
-std::string MethodLabel(const std::string& method) {
-  for (const char* known : {"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"}) {
-    if (method == known) return method;
-  }
-  return "other";
 }
 
 // The value below which a share of what was observed lies, in milliseconds; null: nothing was.
@@ -72,18 +61,23 @@ Service::Service(ServiceOptions options, engine::Engine* engine, MetricsRegistry
       engine_(engine),
       metrics_(metrics),
       answer_metrics_(metrics),
+      open_requests_(std::make_shared<std::atomic<int64_t>>(0)),
       created_(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())),
-      work_(options_.work_threads) {
+      answers_work_(1),
+      requests_work_(options_.work_threads) {
+  for (const char* method : {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", kOtherMethod}) {
+    requests_by_method_[method] = &metrics_->AddCounter(
+        "kuruma_http_requests_total", "HTTP requests by method.", {{"method", method}});
+  }
   AddRoutes();
 }
 
 Service::~Service() = default;
 
 void Service::Serve(HttpRequest request, std::shared_ptr<HttpReply> reply) {
-  metrics_
-      ->AddCounter("kuruma_http_requests_total", "HTTP requests by method.",
-                   {{"method", MethodLabel(request.method)}})
-      .Add();
+  auto counter = requests_by_method_.find(request.method);
+  if (counter == requests_by_method_.end()) counter = requests_by_method_.find(kOtherMethod);
+  counter->second->Add();
   routes_.Serve(std::move(request), std::move(reply));
 }
 
@@ -93,7 +87,7 @@ void Service::AddRoutes() {
   AddOperations();
   AddPage();
   const auto count = [this](const HttpRequest& request, HttpReply* reply) {
-    Count(request, reply);
+    CountPrompt(request, reply);
   };
   AddPost("/v1/messages/count_tokens", Protocol::kMessages, count);
   AddPost("/anthropic/v1/messages/count_tokens", Protocol::kMessages, count);
@@ -201,7 +195,7 @@ void Service::AddPost(std::string_view path, Protocol protocol, Body body) {
               [this, protocol, body = std::move(body)](HttpRequest request, const PathParameters&,
                                                        Reply reply) {
                 if (!Admits(request, protocol, reply.get())) return;
-                work_.Post([body, request = std::move(request), reply = std::move(reply)] {
+                requests_work_.Post([body, request = std::move(request), reply = std::move(reply)] {
                   body(request, reply.get());
                 });
               });
@@ -231,31 +225,52 @@ Identity Service::Identify(const HttpRequest& request) const {
   return {.tenant = Hex(hash.Finish())};
 }
 
+Service::Reply Service::Count(Reply reply) {
+  struct Open {
+    Reply reply;
+    std::shared_ptr<std::atomic<int64_t>> count;
+    ~Open() { --*count; }
+  };
+  if (open_requests_->fetch_add(1) >= options_.max_requests) {
+    --*open_requests_;
+    return nullptr;
+  }
+  const auto open = std::make_shared<Open>(std::move(reply), open_requests_);
+  return Reply(open, open->reply.get());
+}
+
 void Service::Generate(Protocol protocol, HttpRequest request, Reply reply) {
   if (!Admits(request, protocol, reply.get())) return;
   if (draining_) {
     const ApiError error{.status = 503, .message = "The server is shutting down"};
     return SendApiError(protocol, error, reply.get());
   }
-  work_.Post([this, protocol, request = std::move(request), reply = std::move(reply)]() mutable {
-    auto made = MakeJob(options_.model, protocol, request.body);
-    if (options_.log_prompts) LogInfo("request {}: {}", request.id, request.body);
-    if (auto* error = std::get_if<ApiError>(&made)) {
-      return SendApiError(protocol, *error, reply.get());
-    }
-    Job& job = std::get<Job>(made);
-    const Identity identity = Identify(request);
-    for (engine::Request& r : job.requests) r.tenant = identity.tenant + "\n" + r.tenant;
-    const AnswerContext context{.engine = engine_,
-                                .tokenizer = options_.model.tokenizer,
-                                .work = &work_,
-                                .metrics = &answer_metrics_,
-                                .eos_token = options_.model.eos_token};
-    Answering::Start(context, std::move(job), request.received, std::move(reply));
-  });
+  Reply counted = Count(reply);
+  if (counted == nullptr) {
+    const Status full = ResourceExhausted(
+        fmt::format("The server has its {} requests: try again", options_.max_requests));
+    return SendApiError(protocol, api::ToApiError(full), reply.get());
+  }
+  requests_work_.Post(
+      [this, protocol, request = std::move(request), reply = std::move(counted)]() mutable {
+        auto made = MakeJob(options_.model, protocol, request.body);
+        if (options_.log_prompts) LogInfo("request {}: {}", request.id, request.body);
+        if (auto* error = std::get_if<ApiError>(&made)) {
+          return SendApiError(protocol, *error, reply.get());
+        }
+        Job& job = std::get<Job>(made);
+        const Identity identity = Identify(request);
+        for (engine::Request& r : job.requests) r.tenant = identity.tenant + "\n" + r.tenant;
+        const AnswerContext context{.engine = engine_,
+                                    .tokenizer = options_.model.tokenizer,
+                                    .work = &answers_work_,
+                                    .metrics = &answer_metrics_,
+                                    .eos_token = options_.model.eos_token};
+        Answering::Start(context, std::move(job), request.received, std::move(reply));
+      });
 }
 
-void Service::Count(const HttpRequest& request, HttpReply* reply) const {
+void Service::CountPrompt(const HttpRequest& request, HttpReply* reply) const {
   const auto count = CountTokens(options_.model, request.body);
   if (const auto* error = std::get_if<ApiError>(&count)) {
     return SendApiError(Protocol::kMessages, *error, reply);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,7 +32,10 @@ struct ServiceOptions {
   ServedModel model;
   ApiKeys keys;
   std::string version;
-  int work_threads = 1;
+  int work_threads = 2;  // that read requests: a long prompt does not hold up the others
+  // Generating requests that may be open; more are answered 429 at once, before any work is done
+  // for them.
+  int64_t max_requests = 4096;
   bool log_prompts = false;
   std::function<int64_t()> resident_bytes = [] { return int64_t{0}; };  // of this process
 };
@@ -58,11 +62,13 @@ class Service {
   void AddModels();
   void AddOperations();
   void AddPage();
+  // The same reply, counted as an open request while anybody holds it; null: there are too many.
+  Reply Count(Reply reply);
   // A path whose body is read by the work pool; refusals have the form of `protocol`.
   void AddPost(std::string_view path, api::Protocol protocol, Body body);
   bool Admits(const HttpRequest& request, api::Protocol protocol, HttpReply* reply) const;
   void Generate(api::Protocol protocol, HttpRequest request, Reply reply);
-  void Count(const HttpRequest& request, HttpReply* reply) const;
+  void CountPrompt(const HttpRequest& request, HttpReply* reply) const;
   void Tokenize(const HttpRequest& request, HttpReply* reply) const;
   void Detokenize(const HttpRequest& request, HttpReply* reply) const;
   std::string ModelJson(const std::string& name) const;
@@ -73,11 +79,16 @@ class Service {
   engine::Engine* engine_;
   MetricsRegistry* metrics_;
   AnswerMetrics answer_metrics_;
+  std::map<std::string, Counter*, std::less<>> requests_by_method_;
+  std::shared_ptr<std::atomic<int64_t>> open_requests_;  // replies may outlive the service
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   const int64_t created_;
   std::atomic<bool> draining_ = false;
   Routes routes_;
-  WorkPool work_;  // last: its tasks use the rest
+  // Last: their tasks use the rest, those of `requests_work_` the other pool too. Answers have a
+  // thread of their own, so that no stream waits while long prompts are read.
+  WorkPool answers_work_;
+  WorkPool requests_work_;
 };
 
 }  // namespace kuruma::server
