@@ -20,7 +20,7 @@ TOKENIZER = ROOT / "build" / "data" / "tokenizer.json"
 
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions",
          "messages": "/v1/messages", "responses": "/v1/responses"}
-TIMEOUT = 30  # seconds: longer than anything here takes, so that a hang is a failure
+TIMEOUT = 120  # seconds: longer than anything here takes, so that a hang is a failure
 
 USER = [{"role": "user", "content": "Hi"}]
 
