@@ -25,7 +25,7 @@ constexpr const char* kScript = R"(
 )";
 constexpr int kEndOfSentence = 1;
 
-struct Setup {
+struct ServerSetup {
   std::vector<std::string> keys = {};
   int64_t max_sequences = 8;
   int64_t max_queue = 8;
@@ -34,7 +34,7 @@ struct Setup {
 
 class ServiceTest : public testing::Test {
  protected:
-  void Start(const Setup& setup = {}) {
+  void Start(const ServerSetup& setup = {}) {
     const text::Tokenizer& tokenizer = *text::GoldenTokenizer();
     auto script = ParseScript(kScript, "script", tokenizer);
     ASSERT_TRUE(script.ok()) << script.status().message();
@@ -210,7 +210,9 @@ TEST_F(ServiceTest, ADisconnectEndsTheWork) {
   for (const bool stream : {true, false}) {
     TestClient client(port());
     Post(&client, kChat, Chat("endless", {{"stream", stream}}));
-    if (stream) EXPECT_TRUE(client.ReadUntil("\"content\":\" word\""));
+    if (stream) {
+      EXPECT_TRUE(client.ReadUntil("\"content\":\" word\""));
+    }
     Await([this] { return engine_->counts().running == 1; });
     client.Abort();
     AwaitIdle();
