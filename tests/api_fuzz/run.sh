@@ -25,6 +25,6 @@ cd "$work"
 "$schemathesis" run "$root/docs/openapi.json" --url "$url" --max-examples "$examples" \
   --exclude-path-regex '^/(chat|beta|anthropic|completions|responses|models|ping)' \
   --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
-  --no-color
+  --suppress-health-check all --no-color
 kill "$server"
 wait "$server"

@@ -42,7 +42,10 @@ def read(server):
 
 
 def total(samples, name):
-    return sum(value for key, value in samples.items() if key == name or key.startswith(name + "{"))
+    values = [value for key, value in samples.items()
+              if key == name or key.startswith(name + "{")]
+    assert values, name
+    return sum(values)
 
 
 def test_form_and_histograms(model):
@@ -78,10 +81,19 @@ def test_they_count(model):
                                         "temperature": 0}).json for _ in range(3)]
     streamed = model.ok(PATHS["messages"], {**bodies()["messages"], "stream": True}).events
     assert model.post(PATHS["chat"], b"{").status == 400
-    after = read(model)[1]
+    after = {}
 
     def grew(name):
         return total(after, name) - total(before, name)
+
+    def all_counted():  # some are counted after the answer went out
+        after.update(read(model)[1])
+        return (grew("kuruma_request_success_total") >= 4
+                and grew("kuruma_e2e_request_latency_seconds_count") >= 4)
+
+    wait_for(all_counted)
+    model.settle()
+    after.update(read(model)[1])
 
     used = [usage_of("chat", answer) for answer in answers]
     start = streamed[0]["message"]["usage"]
