@@ -216,7 +216,7 @@ BROKEN = [
     b"\r\n\r\n\r\n\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET\r\n\r\n", b"GET /\r\n\r\n",
     b"GET / HTTP/2.0\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET x HTTP/1.1\r\nHost: x\r\n\r\n",
     b"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\n bad: folded\r\n\r\n", b"GET / HTTP/1.1\r\nHo st: x\r\n\r\n",
+    b"GET /none HTTP/1.1\r\nHost: x\r\n bad: folded\r\n\r\n", b"GET / HTTP/1.1\r\nHo st: x\r\n\r\n",
     b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
     b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5, 6\r\n\r\nabcde",
     b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
