@@ -52,7 +52,7 @@ class ServiceTest : public testing::Test {
         std::make_unique<ScriptedRunner>(*std::move(script), tokenizer, kEndOfSentence), traits,
         engine_options);
     ASSERT_TRUE(engine.ok()) << engine.status().message();
-    engine_ = *std::move(engine);
+    engine_ = std::move(*engine);
     ServiceOptions options;
     options.model.name = "scripted";
     options.model.tokenizer = &tokenizer;
@@ -67,7 +67,7 @@ class ServiceTest : public testing::Test {
       service_->Serve(std::move(request), std::move(reply));
     });
     ASSERT_TRUE(server.ok()) << server.status().message();
-    server_ = *std::move(server);
+    server_ = std::move(*server);
   }
 
   void TearDown() override {
