@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <regex>
+#include <cstdio>
 
 namespace kuruma {
 namespace {
@@ -28,10 +28,14 @@ struct Circle {
 };
 
 std::vector<Circle> Circles(const std::string& svg) {
-  const std::regex circle(R"re(<circle class="point" cx="([0-9.]+)" cy="([0-9.]+)")re");
+  const std::string begin = "<circle class=\"point\" ";
   std::vector<Circle> found;
-  for (std::sregex_iterator at(svg.begin(), svg.end(), circle), end; at != end; ++at) {
-    found.push_back({std::stod((*at)[1]), std::stod((*at)[2])});
+  for (size_t at = svg.find(begin); at != std::string::npos; at = svg.find(begin, at + 1)) {
+    Circle circle{};
+    if (std::sscanf(svg.c_str() + at + begin.size(), "cx=\"%lf\" cy=\"%lf\"", &circle.x,
+                    &circle.y) == 2) {
+      found.push_back(circle);
+    }
   }
   return found;
 }

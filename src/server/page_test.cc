@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -81,9 +80,11 @@ TEST(Page, KeepsToItsOwnOrigin) {
     if (asset.path != "/") continue;
     EXPECT_EQ(asset.bytes.find("http"), std::string_view::npos) << asset.path;
     EXPECT_EQ(asset.bytes.find("<script>"), std::string_view::npos);
-    EXPECT_FALSE(
-        std::regex_search(asset.bytes.begin(), asset.bytes.end(), std::regex(" on[a-z]+=")))
-        << "an inline handler";
+    for (size_t at = asset.bytes.find(" on"); at != std::string_view::npos;
+         at = asset.bytes.find(" on", at + 1)) {
+      const size_t end = asset.bytes.find_first_not_of("abcdefghijklmnopqrstuvwxyz", at + 1);
+      EXPECT_NE(asset.bytes[end], '=') << "an inline handler";
+    }
   }
 }
 

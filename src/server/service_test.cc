@@ -52,7 +52,7 @@ class ServiceTest : public testing::Test {
         std::make_unique<ScriptedRunner>(*std::move(script), tokenizer, kEndOfSentence), traits,
         engine_options);
     ASSERT_TRUE(engine.ok()) << engine.status().message();
-    engine_ = *std::move(engine);
+    engine_ = std::move(*engine);
     ServiceOptions options;
     options.model.name = "scripted";
     options.model.tokenizer = &tokenizer;
@@ -61,13 +61,13 @@ class ServiceTest : public testing::Test {
     options.max_requests = setup.max_requests;
     auto keys = ApiKeys::Create(setup.keys);
     ASSERT_TRUE(keys.ok());
-    options.keys = *std::move(keys);
+    options.keys = std::move(*keys);
     service_ = std::make_unique<Service>(std::move(options), engine_.get(), &metrics_);
     auto server = HttpServer::Create({}, [this](HttpRequest request, auto reply) {
       service_->Serve(std::move(request), std::move(reply));
     });
     ASSERT_TRUE(server.ok()) << server.status().message();
-    server_ = *std::move(server);
+    server_ = std::move(*server);
   }
 
   void TearDown() override {
