@@ -129,8 +129,7 @@ Status Answering::Submit(Job job) {
   reply_->OnGone([weak = weak_from_this()] {
     const auto self = weak.lock();
     if (self == nullptr) return;
-    self->context_.metrics->disconnects.Add();
-    self->Cancel();
+    self->Leave();
   });
   context_.work->Post([self = shared_from_this()] { self->Work(); });
   return status;
@@ -213,7 +212,14 @@ void Answering::Deliver() {
     context_.metrics->e2e_seconds.Observe(Seconds(Clock::now() - received_));
     context_.metrics->generation_tokens.Observe(static_cast<double>(tokens_));
   }
-  if (complete_ || !is_read) Cancel();  // choices that ended by themselves still run
+  if (!is_read) Leave();
+  if (complete_) Cancel();  // choices that ended by themselves still run
+}
+
+// May be noticed by a write, by the connection, or by both.
+void Answering::Leave() {
+  if (!gone_.exchange(true)) context_.metrics->disconnects.Add();
+  Cancel();
 }
 
 void Answering::Cancel() {

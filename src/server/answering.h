@@ -2,6 +2,7 @@
 #ifndef KURUMA_SERVER_ANSWERING_H_
 #define KURUMA_SERVER_ANSWERING_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -70,6 +71,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
   void Handle(const Entry& entry);
   void HandleEnd(const Entry& entry, int choice);
   void Deliver();
+  void Leave();  // the client did; any thread
   void Cancel();
 
   const AnswerContext context_;
@@ -88,6 +90,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
   int open_choices_;
   std::vector<Clock::time_point> last_token_;  // by choice
 
+  std::atomic<bool> gone_ = false;
   std::mutex mutex_;  // of what follows
   std::vector<Entry> mailbox_;
   bool working_ = false;  // a task is posted or runs
