@@ -66,6 +66,7 @@ server_options="--max-sequences 64 --max-queue 192"
 start_server $server_options
 measure short --mode short --seconds "$seconds" --connections 64
 most=$(field short requests_per_s)
+measure goal_half_load --mode rate --seconds "$seconds" --rate 750 # half of the goal of 1,500
 measure half_load --mode rate --seconds "$seconds" --rate $((most / 2))
 measure overload --mode rate --seconds "$seconds" --rate $((most * 2))
 stop_server

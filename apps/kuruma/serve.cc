@@ -1,6 +1,7 @@
 // kuruma serve: the model behind OpenAI- and Anthropic-compatible HTTP.
 #include <fmt/format.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -21,6 +22,7 @@
 #include "model_loader.h"
 #include "report.h"
 #include "server/http.h"
+#include "server/line_writer.h"
 #include "server/scripted.h"
 #include "server/service.h"
 #include "server/settings.h"
@@ -215,9 +217,10 @@ Status Serve(const ServerSettings& s) {
   options.max_requests = s.max_sequences + s.max_queue;
   options.resident_bytes = device::ResidentBytes;
   server::Service service(std::move(options), backend.engine.get(), &metrics);
+  server::LineWriter access_log(STDERR_FILENO);
   server::HttpOptions http_options = server::ToHttpOptions(s);
   if (s.access_log) {
-    http_options.access_log = [](std::string_view line) { fmt::print(stderr, "{}\n", line); };
+    http_options.access_log = [&](std::string_view line) { access_log.Add(line); };
   }
   KURUMA_ASSIGN_OR_RETURN(
       const auto http,

@@ -14,7 +14,7 @@ int Main(int argc, char** argv) {
   RateOptions rate;
   SoakOptions soak;
   std::string mode;
-  size_t connections = 0, streams = 100;
+  size_t connections = 0, streams = 0;
   double delay_ms = 0, ramp_s = 2;
   app.add_option("--mode", mode, "short, rate, streams or soak")
       ->required()
@@ -29,7 +29,7 @@ int Main(int argc, char** argv) {
                  "open at once; 0: 1000 for rate, 16 for short, 8 for soak");
   app.add_option("--rate", rate.rate, "requests per second")->check(CLI::PositiveNumber);
   app.add_option("--bound-ms", rate.bound_ms, "later answers are no goodput");
-  app.add_option("--streams", streams, "at once");
+  app.add_option("--streams", streams, "at once; 0: 100 for streams, 32 for soak");
   app.add_option("--delay-ms", delay_ms, "between scripted tokens of a stream");
   app.add_option("--ramp", ramp_s, "seconds over which streams begin");
   CLI11_PARSE(app, argc, argv);
@@ -40,10 +40,10 @@ int Main(int argc, char** argv) {
     if (connections > 0) rate.connections = connections;
     report = RunRate(target, rate);
   } else if (mode == "streams") {
-    report = RunStreams(target, streams, delay_ms, ramp_s);
+    report = RunStreams(target, streams == 0 ? 100 : streams, delay_ms, ramp_s);
   } else {
     if (connections > 0) soak.connections = connections;
-    soak.streams = streams;
+    if (streams > 0) soak.streams = streams;
     report = RunSoak(target, soak);
   }
   std::printf("%s\n", report.dump(2).c_str());

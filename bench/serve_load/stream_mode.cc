@@ -143,6 +143,7 @@ class SoakLoad {
   Json Run() {
     const size_t clients = 1 + options_.connections + options_.streams;
     tokens_.resize(clients);
+    leaves_.resize(clients);
     for (size_t i = 0; i < clients; ++i) {
       crowd_.Open();
       if (i > 0) Next(i);
@@ -170,6 +171,7 @@ class SoakLoad {
 
   void Next(size_t client) {
     tokens_[client] = 0;
+    if (IsStream(client)) leaves_[client] = ++begun_ % 2 == 0;
     crowd_.Send(client, IsStream(client) ? stream_request_ : short_request_);
   }
 
@@ -177,8 +179,7 @@ class SoakLoad {
     if (client == 0) stats_.append(bytes);
     if (!IsStream(client)) return;
     tokens_[client] += CountTokens(bytes);
-    const bool leaves = ++pieces_ % 2 == 0 && tokens_[client] > options_.stream_tokens / 2;
-    if (leaves) leaving_.push_back(client);
+    if (leaves_[client] && tokens_[client] > options_.stream_tokens / 2) leaving_.push_back(client);
   }
 
   void LeaveSome() {
@@ -250,9 +251,10 @@ class SoakLoad {
   std::string stream_request_;
   std::string stats_;
   std::vector<int> tokens_;      // of the answer so far, by client
+  std::vector<bool> leaves_;     // in the middle of its answer, by client
   std::vector<size_t> leaving_;  // in the middle of a stream
   std::vector<Sample> samples_;
-  int64_t pieces_ = 0, short_ = 0, streams_ = 0, left_ = 0, errors_ = 0, broken_ = 0;
+  int64_t begun_ = 0, short_ = 0, streams_ = 0, left_ = 0, errors_ = 0, broken_ = 0;
   Clock::time_point start_;
   Crowd crowd_;
 };
