@@ -26,14 +26,23 @@ constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kEndThink = "</think>";
 constexpr std::string_view kDsml = "｜DSML｜";
 
-AnswerError ErrorOf(FinishReason reason, std::string_view message) {
+ApiError ErrorOf(FinishReason reason, std::string_view message) {
   switch (reason) {
     case FinishReason::kDeadline:
-      return {504, std::string(message), "timeout_error", "timeout_error"};
+      return {.status = 504,
+              .message = std::string(message),
+              .type = "timeout_error",
+              .anthropic_type = "timeout_error"};
     case FinishReason::kCancelled:
-      return {503, std::string(message), "cancelled", "api_error"};
+      return {.status = 503,
+              .message = std::string(message),
+              .type = "cancelled",
+              .anthropic_type = "api_error"};
     default:
-      return {500, std::string(message), "server_error", "api_error"};
+      return {.status = 500,
+              .message = std::string(message),
+              .type = "server_error",
+              .anthropic_type = "api_error"};
   }
 }
 
@@ -257,7 +266,7 @@ class AnswerBuilder::Impl {
     if (std::all_of(choices_.begin(), choices_.end(), is_over)) writer_->End();
   }
 
-  void Fail(const AnswerError& error) {
+  void Fail(const ApiError& error) {
     status_ = error.status;
     for (Choice& choice : choices_) choice.is_over = true;
     if (has_started_) {

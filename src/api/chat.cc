@@ -54,12 +54,8 @@ Status ResolveThinking(const Fields& body, bool default_thinking, text::Conversa
 Status ParseToolChoice(const Fields& body, ChatRequest* request) {
   const JsonValue* value = body.Find("tool_choice");
   if (value == nullptr) return {};
-  if (const auto* name = value->If<std::string>()) {
-    if (*name == "none") request->tool_choice = ToolChoice::kNone;
-    if (*name == "required") request->tool_choice = ToolChoice::kRequired;
-    if (*name == "none" || *name == "auto" || *name == "required") return {};
-    return InvalidArgument("'tool_choice' must be none, auto, required or a function");
-  }
+  KURUMA_ASSIGN_OR_RETURN(const bool is_word, ReadToolChoiceWord(*value, "a function", request));
+  if (is_word) return {};
   KURUMA_ASSIGN_OR_RETURN(const auto choice, body.Object("tool_choice"));
   KURUMA_ASSIGN_OR_RETURN(const Fields function, FunctionOf(*choice));
   KURUMA_ASSIGN_OR_RETURN(std::string name, RequiredString(function, "name"));

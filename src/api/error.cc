@@ -81,8 +81,10 @@ ApiError ToApiError(const Status& status) {
 
 std::string ErrorBody(Protocol protocol, const ApiError& error) {
   if (protocol == Protocol::kMessages) {
-    return fmt::format(R"({{"type":"error","error":{{"type":{},"message":{}}}}})",
-                       Quoted(AnthropicType(error.status)), Quoted(error.message));
+    return fmt::format(
+        R"({{"type":"error","error":{{"type":{},"message":{}}}}})",
+        Quoted(error.anthropic_type.empty() ? AnthropicType(error.status) : error.anthropic_type),
+        Quoted(error.message));
   }
   const std::string type = error.type.empty() ? std::string(OpenAiType(error.status)) : error.type;
   return fmt::format(R"({{"error":{{"message":{},"type":{},"param":{},"code":{}}}}})",

@@ -13,7 +13,8 @@ namespace kuruma::api {
 struct ApiError {
   int status = 400;  // HTTP
   std::string message = "";
-  std::string type = "";   // OpenAI's class of errors; empty: the usual one of the status
+  std::string type = "";            // OpenAI's class of errors; empty: the usual one of the status
+  std::string anthropic_type = "";  // the same of Anthropic
   std::string param = "";  // path of the field at fault, e.g. messages[0].role; empty: none
   std::string code = "";   // what programs compare with; empty: as `type`
 };

@@ -77,6 +77,11 @@ Result<Fields> FunctionOf(const Fields& owner);
 // is an object schema; without one it is {}.
 Result<text::Tool> ReadTool(const Fields& fields, std::string_view schema_key);
 
+// `tool_choice` when it is none, auto or required. False: it is no string; `other` is what it may
+// be besides.
+Result<bool> ReadToolChoiceWord(const text::JsonValue& value, std::string_view other,
+                                ChatRequest* request);
+
 // Makes a call of `name`, which `field` holds, required.
 Status RequireTool(std::string name, const std::string& field, ChatRequest* request);
 

@@ -13,7 +13,6 @@ namespace {
 
 using text::JsonValue;
 using text::ResponseFormat;
-using text::ToolChoice;
 
 Status ParseTools(const Fields& body, ResponseTools* tools) {
   KURUMA_ASSIGN_OR_RETURN(const auto* list, ArrayAt(body, "tools"));
@@ -28,12 +27,8 @@ Status ParseTools(const Fields& body, ResponseTools* tools) {
 Status ParseToolChoice(const Fields& body, ChatRequest* request) {
   const JsonValue* value = body.Find("tool_choice");
   if (value == nullptr) return {};
-  if (const auto* name = value->If<std::string>()) {
-    if (*name == "none") request->tool_choice = ToolChoice::kNone;
-    if (*name == "required") request->tool_choice = ToolChoice::kRequired;
-    if (*name == "none" || *name == "auto" || *name == "required") return {};
-    return InvalidArgument("'tool_choice' must be none, auto, required or a tool");
-  }
+  KURUMA_ASSIGN_OR_RETURN(const bool is_word, ReadToolChoiceWord(*value, "a tool", request));
+  if (is_word) return {};
   KURUMA_ASSIGN_OR_RETURN(const auto choice, body.Object("tool_choice"));
   KURUMA_ASSIGN_OR_RETURN(const std::string type, RequiredString(*choice, "type"));
   const std::string_view kind = type;

@@ -96,6 +96,16 @@ Result<std::vector<text::Tool>> ParseTools(const JsonValue& tools, const std::st
   return result.Take();
 }
 
+Result<bool> ReadToolChoiceWord(const JsonValue& value, std::string_view other,
+                                ChatRequest* request) {
+  const auto* name = value.If<std::string>();
+  if (name == nullptr) return false;
+  if (*name == "none") request->tool_choice = ToolChoice::kNone;
+  if (*name == "required") request->tool_choice = ToolChoice::kRequired;
+  if (*name == "none" || *name == "auto" || *name == "required") return true;
+  return InvalidArgument(fmt::format("'tool_choice' must be none, auto, required or {}", other));
+}
+
 Status RequireTool(std::string name, const std::string& field, ChatRequest* request) {
   const auto& tools = request->conversation.tools;
   if (std::none_of(tools.begin(), tools.end(),

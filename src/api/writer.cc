@@ -29,24 +29,6 @@ void AppendScore(const TokenScore& score, std::string* out) {
 
 }  // namespace
 
-std::string ErrorBody(Protocol protocol, const AnswerError& error) {
-  if (protocol == Protocol::kMessages) {
-    return JsonObject()
-        .Text("type", "error")
-        .Raw("error",
-             JsonObject().Text("type", error.anthropic_type).Text("message", error.message).Take())
-        .Take();
-  }
-  return JsonObject()
-      .Raw("error", JsonObject()
-                        .Text("message", error.message)
-                        .Text("type", error.openai_type)
-                        .Null("param")
-                        .Text("code", error.openai_type)
-                        .Take())
-      .Take();
-}
-
 std::string IdSource::Next(std::string_view prefix) {
   constexpr std::string_view kLetters =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";

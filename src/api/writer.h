@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "api/answer.h"
+#include "api/error.h"
 #include "base/status.h"
 
 namespace kuruma::api {
@@ -45,16 +46,6 @@ struct ChoiceEnd {
   Reason reason = Reason::kStop;
   std::string stop_string;  // kStopString
 };
-
-struct AnswerError {
-  int status = 500;  // HTTP
-  std::string message;
-  const char* openai_type = "";
-  const char* anthropic_type = "";
-};
-
-// The body of a refused or failed request.
-std::string ErrorBody(Protocol protocol, const AnswerError& error);
 
 // Draws ids: letters and digits, 24 of them after the prefix. The same seed, the same ids.
 class IdSource {
@@ -91,7 +82,7 @@ class Writer {
   // Every choice has ended.
   virtual void End() = 0;
   // The answer breaks off after Start.
-  virtual void Fail(const AnswerError& error) = 0;
+  virtual void Fail(const ApiError& error) = 0;
 };
 
 std::unique_ptr<Writer> MakeChatWriter(const WriterContext& context);

@@ -98,7 +98,7 @@ class ChatStream : public Writer {
     output_.emplace_back("data: [DONE]\n\n");
   }
 
-  void Fail(const AnswerError& error) override {
+  void Fail(const ApiError& error) override {
     output_.push_back("data: " + ErrorBody(Protocol::kChat, error) + "\n\n");
   }
 
@@ -197,7 +197,7 @@ class ChatWhole : public Writer {
                           .Take());
   }
 
-  void Fail(const AnswerError& error) override {
+  void Fail(const ApiError& error) override {
     output_.push_back(ErrorBody(Protocol::kChat, error));
   }
 

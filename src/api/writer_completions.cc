@@ -126,7 +126,7 @@ class CompletionsWriter : public Writer {
     output_.push_back(body + "],\"usage\":" + UsageJson(usage_) + "}");
   }
 
-  void Fail(const AnswerError& error) override {
+  void Fail(const ApiError& error) override {
     const std::string body = ErrorBody(Protocol::kCompletions, error);
     output_.push_back(options_.stream ? "data: " + body + "\n\n" : body);
   }

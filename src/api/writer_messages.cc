@@ -115,7 +115,7 @@ class MessagesStream : public Writer {
 
   void End() override { Send("message_stop", JsonObject().Text("type", "message_stop")); }
 
-  void Fail(const AnswerError& error) override {
+  void Fail(const ApiError& error) override {
     output_.push_back(EventFrame("error", ErrorBody(Protocol::kMessages, error)));
   }
 
@@ -219,7 +219,7 @@ class MessagesWhole : public Writer {
                           .Take());
   }
 
-  void Fail(const AnswerError& error) override {
+  void Fail(const ApiError& error) override {
     output_.push_back(ErrorBody(Protocol::kMessages, error));
   }
 

@@ -221,14 +221,14 @@ class ResponsesWriter : public Writer {
     Send(event, JsonObject().Text("type", event).Raw("response", response));
   }
 
-  void Fail(const AnswerError& error) override {
+  void Fail(const ApiError& error) override {
     if (!options_.stream) {
       output_.push_back(ErrorBody(Protocol::kResponses, error));
       return;
     }
     Close("incomplete");
     const std::string details =
-        JsonObject().Text("code", error.openai_type).Text("message", error.message).Take();
+        JsonObject().Text("code", error.type).Text("message", error.message).Take();
     Send("response.failed", JsonObject()
                                 .Text("type", "response.failed")
                                 .Raw("response", ResponseJson("failed", details)));
