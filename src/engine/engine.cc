@@ -418,7 +418,6 @@ void Engine::Loop::MakeStep(const scheduler::SequenceStep& step, SlotStep* out) 
     sample.cached_tokens = step.stored;
     mine_.prompt_tokens += static_cast<int64_t>(request.prompt.size());
     mine_.cached_tokens += step.stored;
-    metrics_.Began(static_cast<int64_t>(request.prompt.size()), step.stored);
     const std::lock_guard lock(mutex_);
     --queued_;
   }
@@ -486,7 +485,7 @@ void Engine::Loop::CommitOldest() {
   }
   KeepSnapshots(plan, job.results, committed_);
   Deliver(plan, job.results, committed_);
-  metrics_.Stepped(job.ms, job.idle_ms, plan.rows());
+  metrics_.Stepped(job.ms, plan.rows());
   mine_.plan_ms += MsSince(start);
 }
 

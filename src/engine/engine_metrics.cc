@@ -11,9 +11,10 @@ EngineMetrics::EngineMetrics(MetricsRegistry* registry) : registry_(registry) {
   waiting_ = &r.AddGauge("kuruma_num_requests_waiting", "Sequences that wait to begin.");
   cache_usage_ = &r.AddGauge("kuruma_kv_cache_usage_perc",
                              "Share of the cache's blocks that running sequences hold, 0 to 1.");
-  prompt_tokens_ = &r.AddCounter("kuruma_prompt_tokens_total", "Prompt tokens of begun sequences.");
-  cached_tokens_ = &r.AddCounter("kuruma_prompt_tokens_cached_total",
-                                 "Prompt tokens that were found in the prefix cache.");
+  prompt_tokens_.counter =
+      &r.AddCounter("kuruma_prompt_tokens_total", "Prompt tokens of begun sequences.");
+  cached_tokens_.counter = &r.AddCounter("kuruma_prompt_tokens_cached_total",
+                                         "Prompt tokens that were found in the prefix cache.");
   generation_tokens_.counter = &r.AddCounter("kuruma_generation_tokens_total", "Tokens drawn.");
   preemptions_.counter =
       &r.AddCounter("kuruma_num_preemptions_total", "Sequences that had to step aside.");
@@ -31,8 +32,8 @@ EngineMetrics::EngineMetrics(MetricsRegistry* registry) : registry_(registry) {
       &r.AddCounter("kuruma_slow_steps_total", "Steps that took ten times as long as predicted.");
   planning_seconds_.counter =
       &r.AddCounter("kuruma_planning_seconds_total", "Time spent planning and committing steps.");
-  idle_seconds_ = &r.AddCounter("kuruma_idle_seconds_total",
-                                "Time the model waited for a plan while there was work.");
+  idle_seconds_.counter = &r.AddCounter("kuruma_idle_seconds_total",
+                                        "Time the model waited for a plan while there was work.");
   step_seconds_ = &r.AddHistogram(
       "kuruma_step_seconds", "Duration of steps.",
       {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60});
@@ -50,17 +51,10 @@ void EngineMetrics::Grown::Show(double value) {
   shown = value;
 }
 
-void EngineMetrics::Began(int64_t prompt_tokens, int64_t cached_tokens) {
-  if (registry_ == nullptr) return;
-  prompt_tokens_->Add(static_cast<double>(prompt_tokens));
-  cached_tokens_->Add(static_cast<double>(cached_tokens));
-}
-
-void EngineMetrics::Stepped(double ms, double idle_ms, int64_t rows) {
+void EngineMetrics::Stepped(double ms, int64_t rows) {
   if (registry_ == nullptr) return;
   step_seconds_->Observe(ms / 1000);
   step_rows_->Observe(static_cast<double>(rows));
-  idle_seconds_->Add(idle_ms / 1000);
 }
 
 void EngineMetrics::Finished(scheduler::FinishReason reason) {
@@ -73,6 +67,8 @@ void EngineMetrics::Update(const EngineCounts& c) {
   running_->Set(static_cast<double>(c.running));
   waiting_->Set(static_cast<double>(c.waiting));
   cache_usage_->Set(static_cast<double>(c.blocks_in_use) / static_cast<double>(c.blocks));
+  prompt_tokens_.Show(static_cast<double>(c.prompt_tokens));
+  cached_tokens_.Show(static_cast<double>(c.cached_tokens));
   generation_tokens_.Show(static_cast<double>(c.tokens));
   preemptions_.Show(static_cast<double>(c.preemptions));
   queries_.Show(static_cast<double>(c.block_lookups));
@@ -82,6 +78,7 @@ void EngineMetrics::Update(const EngineCounts& c) {
   replayed_.Show(static_cast<double>(c.replayed_rows));
   slow_steps_.Show(static_cast<double>(c.slow_steps));
   planning_seconds_.Show(c.plan_ms / 1000);
+  idle_seconds_.Show(c.idle_ms / 1000);
 }
 
 }  // namespace kuruma::engine

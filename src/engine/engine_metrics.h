@@ -18,8 +18,7 @@ class EngineMetrics {
  public:
   explicit EngineMetrics(MetricsRegistry* registry);
 
-  void Began(int64_t prompt_tokens, int64_t cached_tokens);
-  void Stepped(double ms, double idle_ms, int64_t rows);
+  void Stepped(double ms, int64_t rows);
   void Finished(scheduler::FinishReason reason);
   // The levels, and the growth of what is counted since the last call.
   void Update(const EngineCounts& counts);
@@ -35,14 +34,11 @@ class EngineMetrics {
   Gauge* running_ = nullptr;
   Gauge* waiting_ = nullptr;
   Gauge* cache_usage_ = nullptr;
-  Counter* prompt_tokens_ = nullptr;
-  Counter* cached_tokens_ = nullptr;
-  Counter* idle_seconds_ = nullptr;
   Histogram* step_seconds_ = nullptr;
   Histogram* step_rows_ = nullptr;
   std::array<Counter*, 5> finished_ = {};  // by FinishReason
-  Grown generation_tokens_, preemptions_, hits_, queries_, evictions_, snapshot_hits_, replayed_,
-      slow_steps_, planning_seconds_;
+  Grown prompt_tokens_, cached_tokens_, idle_seconds_, generation_tokens_, preemptions_, hits_,
+      queries_, evictions_, snapshot_hits_, replayed_, slow_steps_, planning_seconds_;
 };
 
 }  // namespace kuruma::engine

@@ -147,14 +147,14 @@ void Pass::Layer(int layer, bool compress, const std::vector<int64_t>* keep_from
 
 void Pass::LookForBroken(int layer, Batch* batch) {
   const Rows streams = batch->streams.view();
-  std::vector<char> is_broken(static_cast<size_t>(batch->rows()));
+  broken_rows_.resize(static_cast<size_t>(batch->rows()));
   ctx_.pool.ParallelFor(batch->rows(), 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      is_broken[r] = AnyNotFinite({streams.row(r), static_cast<size_t>(streams.cols)});
+      broken_rows_[r] = AnyNotFinite({streams.row(r), static_cast<size_t>(streams.cols)});
     }
   });
   for (const Segment& s : batch->segments) {
-    const auto rows = is_broken.begin() + s.begin;
+    const auto rows = broken_rows_.begin() + s.begin;
     if (broken_layer_[s.input] < 0 && std::find(rows, rows + s.rows, 1) != rows + s.rows) {
       broken_layer_[s.input] = layer;
     }

@@ -63,6 +63,7 @@ class Pass {
   };
   std::vector<Kept> kept_;
   std::vector<int> broken_layer_;  // ForwardResult::broken_layer
+  std::vector<char> broken_rows_;  // scratch of LookForBroken
 };
 
 // Proposes a block of drafts per input; states are read only.
