@@ -10,6 +10,7 @@ VENV   := build/venv
 PYTHON := $(VENV)/bin/python
 PROMPT ?= What does inspect do?
 export PROMPT
+unexport PYTHON  # tools/venv.sh would take it for the interpreter to make environments with
 JOBS   ?= $(shell nproc)
 CXX_FILES = find src apps tests tools bench -name '*.cc' -o -name '*.h'
 # ThreadSanitizer of GCC 12 dislikes kernels with much address-space randomisation.
@@ -42,19 +43,13 @@ build/data/tokenizer.json: tools/make_tokenizer.py | venv
 	$(PYTHON) tools/make_tokenizer.py $@
 	touch $@
 
-# Made again only when the requirements change or the interpreter went away.
 venv:
-	@if ! cmp -s tests/requirements.txt $(VENV)/requirements.txt || ! $(PYTHON) -c '' 2>/dev/null; then
-	  echo "making $(VENV) from tests/requirements.txt"
-	  rm -rf $(VENV)
-	  python3 -m venv $(VENV)
-	  $(PYTHON) -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
-	  cp tests/requirements.txt $(VENV)/requirements.txt
-	fi
+	@source tools/venv.sh
+	make_venv $(VENV) tests/requirements.txt
 
 train-test: programs  ## tests of tools/train_tiny (downloads PyTorch once; not part of test)
-	@source tools/train_tiny/environment.sh
-	train_environment "$$PWD"
+	@source tools/venv.sh
+	make_venv build/train-venv tools/train_tiny/requirements.txt
 	cd tools && KURUMA=$$PWD/../$(KURUMA) ../build/train-venv/bin/python -m pytest -q train_tiny/tests
 
 client-test: programs  ## clients of other projects against kuruma serve (downloads them once; not part of test)
@@ -62,14 +57,9 @@ client-test: programs  ## clients of other projects against kuruma serve (downlo
 
 # EXAMPLES=1000 for a long run.
 api-fuzz: programs  ## requests made from docs/openapi.json (downloads schemathesis once; not part of test)
-	@venv=build/api-fuzz-venv
-	if ! cmp -s tests/api_fuzz/requirements.txt $$venv/requirements.txt; then
-	  rm -rf $$venv
-	  python3 -m venv $$venv
-	  $$venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/api_fuzz/requirements.txt
-	  cp tests/api_fuzz/requirements.txt $$venv/requirements.txt
-	fi
-	tests/api_fuzz/run.sh $$PWD/$(KURUMA) $$PWD/$$venv/bin/st $(or $(EXAMPLES),50)
+	@source tools/venv.sh
+	make_venv build/api-fuzz-venv tests/api_fuzz/requirements.txt
+	tests/api_fuzz/run.sh $$PWD/$(KURUMA) $$PWD/build/api-fuzz-venv/bin/st $(or $(EXAMPLES),50)
 
 bench:  ## measure this machine; results go to bench/results/
 	@bench/measure.sh

@@ -14,11 +14,8 @@
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
-cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
-machine=${1:-$(tr -cs 'A-Za-z0-9\n' '-' <<<"${cpu,,}" | sed 's/^-//; s/-$//')-$(nproc)}
-out=bench/results/$machine
+source bench/machine.sh
 model=build/data/bench-model
-mkdir -p "$out"
 
 make --no-print-directory build data >/dev/null
 if [[ ! -f $model/config.json ]]; then

@@ -8,16 +8,13 @@
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
-cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
-machine=${1:-$(tr -cs 'A-Za-z0-9\n' '-' <<<"${cpu,,}" | sed 's/^-//; s/-$//')-$(nproc)}
-out=bench/results/$machine
+source bench/machine.sh
 seconds=${SECONDS_EACH:-10}
 soak_seconds=${SOAK_SECONDS:-90}
 streams=${STREAMS:-2000}
 kuruma=${KURUMA:-build/release/kuruma}
 load=build/release/serve_load
 ulimit -n "$(ulimit -Hn)"
-mkdir -p "$out"
 work=$(mktemp -d)
 server=
 stop_server() {

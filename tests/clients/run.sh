@@ -3,18 +3,10 @@
 # pinned packages changed. $KURUMA_BINARY: the program.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-build=$(cd -- "$here/../.." && pwd)/build
+root=$(cd -- "$here/../.." && pwd)
+build=$root/build
+source "$root/tools/venv.sh"
 export KURUMA_BINARY=${KURUMA_BINARY:-$build/release/kuruma} PYTHONDONTWRITEBYTECODE=1
-
-environment() {  # environment VENV REQUIREMENTS
-  local venv=$1 requirements=$2
-  if cmp -s "$requirements" "$venv/requirements.txt"; then return 0; fi
-  echo "making $venv from $requirements"
-  rm -rf "$venv"
-  "${PYTHON:-python3}" -m venv "$venv"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
-  cp "$requirements" "$venv/requirements.txt"
-}
 
 packages() {  # of JavaScript; Node finds them beside the tests, so those are copied
   mkdir -p "$build/clients-js"
@@ -31,7 +23,7 @@ suite() {  # suite NAME COMMAND...
   echo "== $1"
   "${@:2}" || failed=1
 }
-environment "$build/clients-venv" "$here/requirements.txt"
+make_venv "$build/clients-venv" "$here/requirements.txt"
 pytest=("$build/clients-venv/bin/python" -m pytest -q -p no:cacheprovider)
 suite "openai and anthropic for Python" "${pytest[@]}" "$here/python"
 suite "LangChain" "${pytest[@]}" "$here/langchain"

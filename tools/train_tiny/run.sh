@@ -5,8 +5,8 @@
 # Arguments replace the defaults below; `--help` lists them.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
-source "$root/tools/train_tiny/environment.sh"
-train_environment "$root"
+source "$root/tools/venv.sh"
+make_venv "$root/build/train-venv" "$root/tools/train_tiny/requirements.txt"  # downloads PyTorch once
 arguments=("$@")
 given() { printf "%s\n" "${arguments[@]:-}" | grep -q -E -e "^$1(=|$)"; }
 given --minutes || given --steps || arguments+=(--minutes 150)
