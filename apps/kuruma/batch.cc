@@ -129,28 +129,21 @@ class Batch {
     return out;
   }
 
+  // The first sample at the top level, and if there are more all of them in `samples`.
   std::string JsonLine(size_t i) {
     const FileRequest& r = requests_[i];
+    Json all = Json::array();
+    for (Sample& sample : samples_[i]) {
+      Json entry{{"index", all.size()}};
+      entry.update(SampleJson(&sample));
+      all.push_back(std::move(entry));
+    }
     Json line{{"id", r.id}};
-    line.update(SampleJson(&samples_[i][0]));
+    line.update(all[0]);
+    line.erase("index");
     line["prompt_tokens"] = r.request.prompt.size();
     line["seed"] = r.request.sampling.seed;
-    if (r.request.n > 1) {
-      Json all = Json::array();
-      for (size_t k = 0; k < samples_[i].size(); ++k) {
-        Json sample{{"index", k}};
-        if (k > 0) {
-          sample.update(SampleJson(&samples_[i][k]));
-        } else {
-          for (const char* key :
-               {"tokens", "text", "finish", "cached_tokens", "preemptions", "digest", "error"}) {
-            if (line.contains(key)) sample[key] = line[key];
-          }
-        }
-        all.push_back(std::move(sample));
-      }
-      line["samples"] = std::move(all);
-    }
+    if (all.size() > 1) line["samples"] = std::move(all);
     return Dump(line) + "\n";
   }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
 #include "interrupt.h"
 #include "report.h"
@@ -104,11 +103,6 @@ Result<Generation> Generate(const LoadedModel& loaded, GenerationInput input,
   return out;
 }
 
-uint64_t DrawSeed() {
-  std::random_device device;
-  return ((uint64_t{device()} << 32) | device()) >> 1;
-}
-
 engine::SamplingParams DefaultSampling(const SamplingDefaults& defaults) {
   engine::SamplingParams s;
   s.temperature = defaults.temperature;
@@ -116,7 +110,7 @@ engine::SamplingParams DefaultSampling(const SamplingDefaults& defaults) {
   s.top_k = defaults.top_k;
   s.min_p = defaults.min_p;
   s.repetition_penalty = defaults.repetition_penalty;
-  s.seed = DrawSeed();
+  s.seed = engine::DrawSeed();
   return s;
 }
 

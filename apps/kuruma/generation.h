@@ -49,9 +49,6 @@ using TokenSink = std::function<SinkVerdict(int32_t token, bool may_stop)>;
 Result<Generation> Generate(const LoadedModel& loaded, GenerationInput input,
                             model::SequenceState* state, const TokenSink& sink);
 
-// From the operating system; fits the signed integers that requests hold.
-uint64_t DrawSeed();
-
 // What the model's makers recommend, and a seed from the operating system.
 engine::SamplingParams DefaultSampling(const SamplingDefaults& defaults);
 

@@ -7,8 +7,8 @@
 
 #include "api/chat.h"
 #include "api/completions.h"
-#include "generation.h"
 #include "inputs.h"
+#include "server/job.h"
 #include "text/prompt.h"
 
 namespace kuruma {
@@ -24,9 +24,24 @@ struct Parsed {
   int priority = 0;
 };
 
-Result<Parsed> ParseMessagesLine(const LoadedModel& loaded, const std::string& body) {
-  KURUMA_ASSIGN_OR_RETURN(api::ChatRequest request,
-                          api::ParseChatRequest(body, api::ChatOptions()));
+// What the command's flags say, in the words of a request.
+api::SamplingOptions ToOptions(const engine::SamplingParams& s) {
+  api::SamplingOptions options;
+  options.temperature = s.temperature;
+  options.top_p = s.top_p;
+  options.top_k = s.top_k;
+  options.min_p = s.min_p;
+  options.repetition_penalty = s.repetition_penalty;
+  options.presence_penalty = s.presence_penalty;
+  options.frequency_penalty = s.frequency_penalty;
+  return options;
+}
+
+Result<Parsed> ParseMessagesLine(const LoadedModel& loaded, const std::string& body,
+                                 const api::SamplingOptions& defaults) {
+  api::ChatOptions options;
+  options.sampling = defaults;
+  KURUMA_ASSIGN_OR_RETURN(api::ChatRequest request, api::ParseChatRequest(body, options));
   KURUMA_RETURN_IF_ERROR(api::CheckNoImages(request));
   KURUMA_RETURN_IF_ERROR(api::CheckEnforceable(request));
   Parsed parsed{.prompt = {},
@@ -39,7 +54,8 @@ Result<Parsed> ParseMessagesLine(const LoadedModel& loaded, const std::string& b
   return parsed;
 }
 
-Result<Parsed> ParsePromptLine(const LoadedModel& loaded, Json line) {
+Result<Parsed> ParsePromptLine(const LoadedModel& loaded, Json line,
+                               const api::SamplingOptions& defaults) {
   const model::ModelConfig& config = loaded.model->config();
   Parsed parsed;
   const bool is_text = line.contains("prompt");
@@ -53,30 +69,12 @@ Result<Parsed> ParsePromptLine(const LoadedModel& loaded, Json line) {
   }
   line["prompt"] = "-";  // has been read; what is left are the options
   line.erase("stream");
-  KURUMA_ASSIGN_OR_RETURN(api::CompletionRequest request, api::ParseCompletionRequest(line.dump()));
+  KURUMA_ASSIGN_OR_RETURN(api::CompletionRequest request,
+                          api::ParseCompletionRequest(line.dump(), defaults));
   parsed.sampling = std::move(request.sampling);
   parsed.cache_salt = std::move(request.cache_salt);
   parsed.priority = request.priority;
   return parsed;
-}
-
-// Fields that were sent replace the defaults.
-engine::SamplingParams Sampling(const Json& line, const api::SamplingOptions& sent,
-                                engine::SamplingParams s) {
-  const auto adopt = [&](const char* key, auto value, auto* to) {
-    if (line.contains(key) && !line[key].is_null()) *to = value;
-  };
-  adopt("temperature", sent.temperature, &s.temperature);
-  adopt("top_p", sent.top_p, &s.top_p);
-  adopt("top_k", sent.top_k, &s.top_k);
-  adopt("min_p", sent.min_p, &s.min_p);
-  adopt("repetition_penalty", sent.repetition_penalty, &s.repetition_penalty);
-  adopt("presence_penalty", sent.presence_penalty, &s.presence_penalty);
-  adopt("frequency_penalty", sent.frequency_penalty, &s.frequency_penalty);
-  if (sent.seed) s.seed = static_cast<uint64_t>(*sent.seed);
-  s.logit_bias = sent.logit_bias;
-  s.min_tokens = sent.min_tokens;
-  return s;
 }
 
 Result<std::optional<double>> Timeout(const Json& line) {
@@ -100,14 +98,17 @@ Result<FileRequest> ParseLine(const LoadedModel& loaded, const std::string& text
   if (!line.contains("tokens") && loaded.tokenizer == nullptr) {
     return InvalidArgument("text needs a tokenizer.json in the checkpoint directory");
   }
-  KURUMA_ASSIGN_OR_RETURN(const Parsed parsed, has_messages ? ParseMessagesLine(loaded, text)
-                                                            : ParsePromptLine(loaded, line));
+  const api::SamplingOptions sampling = ToOptions(defaults.sampling);
+  KURUMA_ASSIGN_OR_RETURN(const Parsed parsed, has_messages
+                                                   ? ParseMessagesLine(loaded, text, sampling)
+                                                   : ParsePromptLine(loaded, line, sampling));
   FileRequest out;
   out.id = line.contains("id") ? line["id"] : Json();
   engine::Request& request = out.request;
   request.prompt = parsed.prompt;
-  request.sampling = Sampling(line, parsed.sampling, defaults.sampling);
-  if (defaults.draws_seeds && !parsed.sampling.seed) request.sampling.seed = DrawSeed();
+  request.sampling = server::ToSamplingParams(parsed.sampling);
+  if (!defaults.draws_seeds && !parsed.sampling.seed)
+    request.sampling.seed = defaults.sampling.seed;
   out.stops = parsed.sampling.stop;
   if (!out.stops.empty() && loaded.tokenizer == nullptr) {
     return InvalidArgument("'stop' needs a tokenizer.json in the checkpoint directory");

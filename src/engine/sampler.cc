@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <unordered_map>
 
 #include "base/philox.h"
@@ -58,6 +59,11 @@ Status CheckToken(const char* field, int32_t token, int64_t vocab) {
 }
 
 }  // namespace
+
+uint64_t DrawSeed() {
+  thread_local std::random_device device;
+  return ((uint64_t{device()} << 32) | device()) >> 1;
+}
 
 Status CheckSamplingParams(const SamplingParams& p, int64_t vocab) {
   constexpr double kHuge = 1e6;  // keeps every intermediate value finite

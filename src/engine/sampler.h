@@ -37,6 +37,9 @@ struct SamplingParams {
   bool filtered_logprobs = false;  // report after all filters instead of the model's distribution
 };
 
+// A seed from the operating system; fits the signed integers that requests hold. Any thread.
+uint64_t DrawSeed();
+
 // InvalidArgument names the first field that is out of range (token ids included).
 Status CheckSamplingParams(const SamplingParams& params, int64_t vocab);
 

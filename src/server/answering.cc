@@ -69,7 +69,6 @@ Answering::Answering(const AnswerContext& context, const Job& job, Clock::time_p
       received_(received),
       reply_(std::move(reply)),
       end_tokens_(job.end_tokens),
-      choices_(job.answer.n),
       stream_(job.answer.stream),
       protocol_(job.answer.protocol),
       open_choices_(job.answer.n),

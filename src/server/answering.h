@@ -41,7 +41,6 @@ struct AnswerContext {
   const text::Tokenizer* tokenizer = nullptr;
   WorkPool* work = nullptr;
   AnswerMetrics* metrics = nullptr;
-  int32_t eos_token = 0;
 };
 
 // Tokens wait in a mailbox until a thread of the work pool makes an answer of them, so that the
@@ -78,7 +77,6 @@ class Answering : public std::enable_shared_from_this<Answering> {
   const Clock::time_point received_;
   const std::shared_ptr<HttpReply> reply_;
   const std::vector<int32_t> end_tokens_;
-  const int choices_;
   const bool stream_;
   const api::Protocol protocol_;
   int64_t prompt_tokens_ = 0;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "api/budget.h"
@@ -26,7 +25,7 @@ std::string NewId(Protocol protocol, uint64_t seed) {
   if (protocol == Protocol::kCompletions) prefix = "cmpl-";
   if (protocol == Protocol::kMessages) prefix = "msg_";
   if (protocol == Protocol::kResponses) prefix = "resp_";
-  return fmt::format("{}{:016x}{:016x}", prefix, seed, DrawSeed());
+  return fmt::format("{}{:016x}{:016x}", prefix, seed, engine::DrawSeed());
 }
 
 // The parts that all protocols share: what is left to fill in are prompts, parser and echoes.
@@ -124,7 +123,7 @@ class Maker {
   void FillAnswer(const Request& request) {
     api::AnswerOptions& answer = job_.answer;
     answer.protocol = protocol_;
-    answer.id_seed = DrawSeed();
+    answer.id_seed = engine::DrawSeed();
     answer.id = NewId(protocol_, answer.id_seed);
     answer.model = request.model.empty() ? model_.name : request.model;
     answer.created = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -197,14 +196,9 @@ engine::SamplingParams ToSamplingParams(const api::SamplingOptions& o) {
   s.frequency_penalty = o.frequency_penalty;
   s.logit_bias = o.logit_bias;
   s.min_tokens = o.min_tokens;
-  s.seed = o.seed ? static_cast<uint64_t>(*o.seed) : DrawSeed();
+  s.seed = o.seed ? static_cast<uint64_t>(*o.seed) : engine::DrawSeed();
   s.top_logprobs = o.logprobs ? o.top_logprobs : 0;
   return s;
-}
-
-uint64_t DrawSeed() {
-  thread_local std::random_device device;
-  return ((uint64_t{device()} << 32) | device()) >> 1;
 }
 
 }  // namespace kuruma::server

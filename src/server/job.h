@@ -56,9 +56,6 @@ std::variant<int64_t, api::ApiError> CountTokens(const ServedModel& model, std::
 // What the engine's sampler makes of a client's wishes; without a seed one is drawn.
 engine::SamplingParams ToSamplingParams(const api::SamplingOptions& options);
 
-// From the operating system; fits the signed integers that requests hold.
-uint64_t DrawSeed();
-
 }  // namespace kuruma::server
 
 #endif  // KURUMA_SERVER_JOB_H_

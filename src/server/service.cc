@@ -210,7 +210,7 @@ bool Service::Admits(const HttpRequest& request, Protocol protocol, HttpReply* r
       .message = has_key ? "Incorrect API key provided"
                          : "No API key provided: send it as \"Authorization: Bearer KEY\" or "
                            "\"x-api-key: KEY\"",
-      .type = protocol == Protocol::kMessages ? "authentication_error" : "invalid_request_error",
+      .type = "invalid_request_error",
       .param = "",
       .code = "invalid_api_key"};
   reply->Send(401, kJson, api::ErrorBody(protocol, error), {{"WWW-Authenticate", "Bearer"}});
@@ -264,8 +264,7 @@ void Service::Generate(Protocol protocol, HttpRequest request, Reply reply) {
         const AnswerContext context{.engine = engine_,
                                     .tokenizer = options_.model.tokenizer,
                                     .work = &answers_work_,
-                                    .metrics = &answer_metrics_,
-                                    .eos_token = options_.model.eos_token};
+                                    .metrics = &answer_metrics_};
         Answering::Start(context, std::move(job), request.received, std::move(reply));
       });
 }
