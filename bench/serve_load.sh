@@ -122,7 +122,7 @@ for name, r in runs.items():
     cost = r.get("server_cpu_us_per_request", r.get("server_cpu_us_per_answer", r.get("server_cpu_us_per_token")))
     remarks = ""
     if r["mode"] == "rate":
-        remarks = f"of {r['rate']:.0f}; 429: {r['status_429']}, late: {r['accepted_late']}, lost: {r['broken'] + r['unanswered']}"
+        remarks = f"of {r['rate']:.0f}; 429: {r['status_429']}, late: {r['accepted_late']}, lost: {r['broken'] + r['unanswered']}, not sent: {r['not_sent']}"
         if r["refusal_ms"]:
             remarks += f", refused in p99 {r['refusal_ms']['p99']:.1f} ms"
     if r["mode"] == "streams":

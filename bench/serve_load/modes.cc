@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <random>
 #include <utility>
@@ -100,7 +99,9 @@ Json RunShort(const Target& target, size_t connections) {
 
 namespace {
 
-// The open loop. A client is idle, or has the time when its request was due.
+// The open loop of so many clients. A client is idle, or has the time when its request was due. What
+// falls due while every client waits for an answer is not sent, and counted: those who wait do not
+// ask again, and a queue in here would only measure itself.
 class RateLoad {
  public:
   RateLoad(const Target& target, const RateOptions& options)
@@ -122,11 +123,10 @@ class RateLoad {
     for (Clock::time_point due = start; due < end; due += Seconds(gap(random_))) {
       for (; Clock::now() < due; crowd_.Poll(due)) {
       }
-      waiting_.push_back(due);
-      SendWaiting();
+      Ask(due);
     }
     const Clock::time_point last = end + Seconds(kPatienceSeconds);
-    while (Clock::now() < last && (under_way_ > 0 || !waiting_.empty())) crowd_.Poll(last);
+    while (Clock::now() < last && under_way_ > 0) crowd_.Poll(last);
     const double spent = CpuSeconds(target_.pid) - cpu, own = OwnCpuSeconds() - own_cpu;
     return Report(spent, own);
   }
@@ -145,21 +145,21 @@ class RateLoad {
     }
   }
 
-  void SendWaiting() {
-    while (!waiting_.empty() && !idle_.empty()) {
-      const size_t client = idle_.back();
-      idle_.pop_back();
-      due_[client] = waiting_.front();
-      waiting_.pop_front();
-      ++under_way_;
-      crowd_.Send(client, request_);
+  void Ask(Clock::time_point due) {
+    if (idle_.empty()) {
+      ++not_sent_;
+      return;
     }
+    const size_t client = idle_.back();
+    idle_.pop_back();
+    due_[client] = due;
+    ++under_way_;
+    crowd_.Send(client, request_);
   }
 
   void Free(size_t client) {
     --under_way_;
     idle_.push_back(client);
-    SendWaiting();
   }
 
   void Answered(size_t client, const ReplyHead& head) {
@@ -196,7 +196,8 @@ class RateLoad {
             {"status_5xx", server_errors_},
             {"other_status", other_},
             {"broken", broken_},
-            {"unanswered", under_way_ + waiting_.size()},
+            {"unanswered", under_way_},
+            {"not_sent", not_sent_},
             {"connections", due_.size()},
             {"latency_ms", Quantiles(std::move(accepted_ms_))},
             {"refusal_ms", Quantiles(std::move(refused_ms_))},
@@ -208,12 +209,11 @@ class RateLoad {
   const RateOptions options_;
   const std::string request_;
   std::mt19937_64 random_;
-  std::deque<Clock::time_point> waiting_;  // due, no connection
   std::vector<Clock::time_point> due_;     // by client
   std::vector<size_t> idle_;
   std::vector<float> accepted_ms_, refused_ms_;
   size_t under_way_ = 0;
-  int64_t without_retry_after_ = 0, server_errors_ = 0, other_ = 0, broken_ = 0;
+  int64_t not_sent_ = 0, without_retry_after_ = 0, server_errors_ = 0, other_ = 0, broken_ = 0;
   Crowd crowd_;
 };
 

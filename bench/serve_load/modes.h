@@ -37,7 +37,7 @@ Json RunShort(const Target& target, size_t connections);
 struct RateOptions {
   double rate = 100;          // requests per second, arrivals of a Poisson process
   double bound_ms = 1000;     // later answers are no goodput
-  size_t connections = 1000;  // open from the start; when all are busy, arrivals wait, which counts
+  size_t connections = 1000;  // open from the start; what falls due while all are busy is not sent
   uint64_t seed = 1;
 };
 // Open loop; latencies count from when a request was due, whether it could be sent then or not.

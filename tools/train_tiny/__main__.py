@@ -22,6 +22,7 @@ def run_all(a):
             preset=a.preset,
             vocab_size=a.vocab,
             seed=a.seed,
+            start=a.start,
             minutes=a.minutes,
             steps=a.steps,
             tokens_per_step=a.tokens_per_step,
@@ -146,6 +147,7 @@ def _run_arguments(sub):
     budget.add_argument("--minutes", type=float, help="time budget of the whole run")
     budget.add_argument("--steps", type=int, help="steps of the main stage instead")
     add("--model", help="where the checkpoint goes (default: OUT/checkpoint)")
+    add("--from", dest="start", metavar="DIR", help="checkpoint to go on from, of its sizes and vocabulary")
     add("--seed", type=int, default=1)
     add("--preset", default="tiny", choices=("tiny", "micro"))
     add("--vocab", type=int, default=2048, help="entries of the vocabulary")

@@ -1,7 +1,9 @@
 """A whole run in one folder: vocabulary, three training stages, log, checkpoints, export.
 
 Everything is a function of the options and the seed, and of the recorded progress where the budget
-is time. `state.pt` is replaced atomically; starting the same command again goes on from it.
+is time. `state.pt` is replaced atomically; starting the same command again goes on from it. A run
+may start from an exported checkpoint: it keeps its vocabulary and repeats the last phase of the
+main stage, with today's facts.
 """
 
 import csv
@@ -17,7 +19,7 @@ import torch
 
 from . import config, evaluate, export, ops
 from .clock import Clock
-from .data import evalset
+from .data import evalset, mixture
 from .data.stream import Stream, sample_texts
 from .draft import Draft
 from .model import Backbone
@@ -48,6 +50,7 @@ class Options:
     preset: str = "tiny"
     vocab_size: int = 2048
     seed: int = 1
+    start: str | None = None  # folder of a checkpoint to go on from
     minutes: float | None = None
     steps: int | None = None
     tokens_per_step: int = 2048
@@ -69,16 +72,8 @@ class Run:
                 "the C++ extension could not be built: going on with plain PyTorch, half as fast",
                 flush=True,
             )
-        self.tokenizer = self._tokenizer()
-        classes = self.tokenizer.classes()
-        self.config = config.preset(
-            options.preset,
-            vocab_size=self.tokenizer.vocab_size,
-            engram_compressed_vocab_size=max(classes) + 1,
-            dspark_noise_token_id=self.tokenizer.special(SYSTEM),
-        )
         torch.manual_seed(options.seed)
-        self.backbone, self.draft = Backbone(self.config, classes), Draft(self.config)
+        self.backbone, self.draft, self.tokenizer = self._model()
         self.stream = Stream(self.tokenizer, options.seed, options.tokens_per_step)
         self.replay, self.stage_number, self.step, self.tokens, self.left = (
             replay or {},
@@ -90,14 +85,27 @@ class Run:
         self._enter(0)
         self._load()
 
-    def _tokenizer(self):
+    def _model(self):
+        """(backbone, draft, tokenizer) of the checkpoint to go on from, else new ones."""
         path = self.out / "tokenizer.json"
+        if self.o.start:
+            model = export.load_checkpoint(self.o.start)
+            _write(path, model[2].json_text.encode())
+            return model
         if not path.exists():
             built = build_tokenizer(
                 sample_texts(self.o.seed, self.o.vocabulary_rows), self.o.vocab_size
             )
             _write(path, built.json_text.encode())
-        return Tokenizer(path.read_text(encoding="utf-8"))
+        tokenizer = Tokenizer(path.read_text(encoding="utf-8"))
+        classes = tokenizer.classes()
+        sizes = config.preset(
+            self.o.preset,
+            vocab_size=tokenizer.vocab_size,
+            engram_compressed_vocab_size=max(classes) + 1,
+            dspark_noise_token_id=tokenizer.special(SYSTEM),
+        )
+        return Backbone(sizes, classes), Draft(sizes), tokenizer
 
     # -- state -------------------------------------------------------------
 
@@ -121,7 +129,7 @@ class Run:
             return
         state = torch.load(path, weights_only=True)
         known = {**dataclasses.asdict(self.o), **state["options"]}
-        for name in ("preset", "vocab_size", "seed", "tokens_per_step"):
+        for name in ("preset", "vocab_size", "seed", "start", "tokens_per_step"):
             if known[name] != getattr(self.o, name):
                 raise ValueError(f"{path} was made with {name} {known[name]}; use another folder")
         self._enter(state["stage"])
@@ -201,8 +209,9 @@ class Run:
                     self.save()
                     return False
                 self.left -= 1
-            batch = self.stage.batch(self.step, progress)
-            numbers = self.stage.step(batch, self.step, progress)
+            at = self._schedule(progress)
+            batch = self.stage.batch(self.step, at)
+            numbers = self.stage.step(batch, self.step, at)
             self.tokens += batch.tokens.numel()
             if self.step % LOG_EVERY == 0:
                 self._log(progress, numbers)
@@ -214,6 +223,13 @@ class Run:
                 self.save()
                 last_save = time.monotonic()
         return True
+
+    def _schedule(self, progress):
+        """Where in the plan of data and rates a stage is: from a checkpoint, in its last phase."""
+        if self.o.start and self.stage.name == "main":
+            first = mixture.PHASES[-1].start
+            return first + (1 - first) * progress
+        return progress
 
     def _log(self, progress, numbers):
         path = self.out / "log.csv"

@@ -1,8 +1,7 @@
 """Questions about Kuruma: curated facts (`facts/*.toml`), facts from the help texts, and phrasings.
 
 A fact is `subject`, `kind`, `answer`, and optionally `ask` and `held`, phrasings of its own for
-training and for evaluation, `when`, a command that must exist for the fact to count, and `unless`,
-one that must not. Kinds bring general phrasings; `HELD` ones are never trained on.
+training and for evaluation. Kinds bring general phrasings; `HELD` ones are never trained on.
 """
 
 import re
@@ -190,8 +189,6 @@ class Fact:
     answer: str
     ask: list = field(default_factory=list)
     held: list = field(default_factory=list)
-    when: str = ""
-    unless: str = ""
     source: str = ""
 
     def phrasings(self, held):
@@ -232,7 +229,7 @@ def _of_help(texts):
 
 
 def load_facts():
-    """All facts that apply to the captured help texts."""
+    """Facts of the files, and those of the captured help texts that no file says better."""
     texts, facts = help_texts.load(), []
     for path in sorted(FACTS.glob("*.toml")):
         for entry in tomllib.loads(path.read_text(encoding="utf-8"))["fact"]:
@@ -240,7 +237,6 @@ def load_facts():
             facts.append(
                 Fact([subject] if isinstance(subject, str) else subject, source=path.name, **entry)
             )
-    facts = [f for f in facts if (not f.when or f.when in texts) and not (f.unless and f.unless in texts)]
     curated = {s for fact in facts for s in fact.subject if fact.kind in ("command", "flag")}
     taken = {normal(q) for fact in facts for q in fact.phrasings(False) + fact.phrasings(True)}
     for fact in _of_help(texts):

@@ -100,24 +100,24 @@ def test_the_check_of_facts_finds_mistakes():
 
 
 def test_facts_follow_a_new_command(monkeypatch):
-    """`serve` brings the curated facts that wait for it; a command named like a concept clashes not."""
+    """Its help text brings facts; a command named like a concept leaves the concept its answer."""
     texts = dict(help_texts.load())
     texts[""] = texts[""].replace(
-        "Subcommands:\n", "Subcommands:\n  serve    Answer HTTP\n  replay   Again\n"
+        "Subcommands:\n", "Subcommands:\n  mirror    Copy a model\n  replay   Again\n"
     )
-    texts["serve"] = (
-        "Usage\n\nOptions:\n  --port N:INT=8000           Where to listen\n\nExamples:\n  x\n"
+    texts["mirror"] = (
+        "Usage\n\nOptions:\n  --peer N:INT=8001           Whom to copy\n\nExamples:\n  x\n"
     )
     texts["replay"] = "Usage\n\nOptions:\n  -h,--help  Print\n"
     before = len(faq.load_facts())
     monkeypatch.setattr(help_texts, "load", lambda: texts)
     facts = faq.load_facts()
     answers = {q: f.answer for f in facts for q in f.phrasings(False)}
-    assert answers["How do I start the server?"].startswith("Run kuruma serve")
-    assert answers["What is the default of --port?"] == "The default of --port is 8000."
+    assert answers["What does kuruma mirror do?"] == "kuruma mirror: Copy a model."
+    assert answers["What is the default of --peer?"] == "The default of --peer is 8001."
     assert answers["What is replay?"] == "Replay is the rebuilding of windows."
     assert "kuruma replay" in answers["What does kuruma replay do?"]
-    assert len(facts) == before + 4  # five come, the one that says there is no server goes
+    assert len(facts) == before + 4
     # Nobody has documented the options yet, but nothing contradicts anything.
     assert not [c for c in faq.check_facts(facts, ROOT) if "answers" in c or "held out" in c]
 
@@ -147,17 +147,3 @@ def test_the_split_is_by_value_alone():
     share = sum(is_held_out(f"sum:{i}") for i in range(4000)) / 4000
     assert 0.04 < share < 0.09
     assert Turn("a", key="k").key == "k"
-
-
-def test_facts_follow_the_commands_that_exist(monkeypatch):
-    texts = help_texts.load()
-    asked = "How do I start the server?"
-
-    def answer():
-        return next(f.answer for f in faq.load_facts() if asked in f.phrasings(False))
-
-    without = {name: text for name, text in texts.items() if name != "serve"}
-    monkeypatch.setattr(help_texts, "load", lambda: without)
-    assert "no server yet" in answer()
-    monkeypatch.setattr(help_texts, "load", lambda: {**without, "serve": "Usage\n"})
-    assert "kuruma serve" in answer()

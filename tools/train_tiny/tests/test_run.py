@@ -2,9 +2,10 @@
 
 import json
 
+import pytest
 import torch
 
-from train_tiny import evaluate, stages
+from train_tiny import evaluate, export, stages
 from train_tiny.clock import Clock
 from train_tiny.data import evalset, mixture
 from train_tiny.optim import is_muon, orthogonalise, rate_factor
@@ -53,6 +54,27 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     assert [
         line.split(",")[5] for line in (tmp_path / "a" / "log.csv").read_text().splitlines()
     ] == [line.split(",")[5] for line in (tmp_path / "b" / "log.csv").read_text().splitlines()]
+
+
+def test_a_run_from_a_checkpoint_begins_with_its_weights_in_the_last_phase(tmp_path, monkeypatch):
+    _without_evaluation(monkeypatch)
+    first = Run(_options(tmp_path / "a", steps=2, stop_after=1))
+    first.train()
+    first.export(tmp_path / "checkpoint")
+    kept, _, tokenizer = export.load_checkpoint(tmp_path / "checkpoint")
+    start = dict(start=str(tmp_path / "checkpoint"), seed=2, vocab_size=999)
+    second = Run(_options(tmp_path / "b", stop_after=1, **start))
+    assert second.tokenizer.json_text == tokenizer.json_text
+    for (name, a), b in zip(
+        second.backbone.state_dict().items(), kept.state_dict().values(), strict=True
+    ):
+        assert torch.equal(a, b), name
+    progress = []
+    monkeypatch.setattr(second.stage, "batch", lambda step, at: progress.append(at))
+    monkeypatch.setattr(second.stage, "step", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        second.train()
+    assert progress == [mixture.PHASES[-1].start]
 
 
 def test_the_loss_falls(tmp_path, monkeypatch):
