@@ -99,9 +99,9 @@ Json RunShort(const Target& target, size_t connections) {
 
 namespace {
 
-// The open loop of so many clients. A client is idle, or has the time when its request was due. What
-// falls due while every client waits for an answer is not sent, and counted: those who wait do not
-// ask again, and a queue in here would only measure itself.
+// The open loop of so many clients. A client is idle, or has the time when its request was due.
+// What falls due while every client waits for an answer is not sent, and counted: those who wait do
+// not ask again, and a queue in here would only measure itself.
 class RateLoad {
  public:
   RateLoad(const Target& target, const RateOptions& options)
@@ -209,7 +209,7 @@ class RateLoad {
   const RateOptions options_;
   const std::string request_;
   std::mt19937_64 random_;
-  std::vector<Clock::time_point> due_;     // by client
+  std::vector<Clock::time_point> due_;  // by client
   std::vector<size_t> idle_;
   std::vector<float> accepted_ms_, refused_ms_;
   size_t under_way_ = 0;

@@ -40,7 +40,8 @@ struct HttpRequest {
   std::string_view Header(std::string_view name) const;
 };
 
-// `{"error":{"message","type","param":null,"code":null}}`, the type by status as OpenAI names them.
+// `{"type":"error","error":{"message","type","param":null,"code":null}}`, which clients of OpenAI
+// and of Anthropic both understand: this layer does not know which one asks.
 std::string ErrorBody(int status, std::string_view message);
 
 struct StreamStart {

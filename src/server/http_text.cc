@@ -212,7 +212,7 @@ std::string ErrorBody(int status, std::string_view message) {
   if (status == 403) type = "permission_error";
   if (status == 404) type = "not_found_error";
   if (status == 429) type = "rate_limit_error";
-  std::string body = R"({"error":{"message":)";
+  std::string body = R"({"type":"error","error":{"message":)";
   AppendJson(message, &body);
   fmt::format_to(std::back_inserter(body), R"(,"type":"{}","param":null,"code":null}}}})", type);
   return body;

@@ -88,7 +88,10 @@ void Routes::Serve(HttpRequest request, std::shared_ptr<HttpReply> reply) const 
       return (*handler)(std::move(request), *parameters, std::move(reply));
     }
     std::vector<std::string_view> allowed;
-    for (const auto& [name, handler] : route.methods) allowed.push_back(name);
+    for (const auto& [name, handler] : route.methods) {
+      allowed.push_back(name);
+      if (name == "GET") allowed.push_back("HEAD");
+    }
     const std::string list = fmt::format("{}", fmt::join(allowed, ", "));
     return SendError(
         reply.get(), 405,
