@@ -106,9 +106,8 @@ Result<FileRequest> ParseLine(const LoadedModel& loaded, const std::string& text
   out.id = line.contains("id") ? line["id"] : Json();
   engine::Request& request = out.request;
   request.prompt = parsed.prompt;
-  request.sampling = server::ToSamplingParams(parsed.sampling);
-  if (!defaults.draws_seeds && !parsed.sampling.seed)
-    request.sampling.seed = defaults.sampling.seed;
+  request.sampling = server::ToSamplingParams(
+      parsed.sampling, defaults.draws_seeds ? engine::DrawSeed() : defaults.sampling.seed);
   out.stops = parsed.sampling.stop;
   if (!out.stops.empty() && loaded.tokenizer == nullptr) {
     return InvalidArgument("'stop' needs a tokenizer.json in the checkpoint directory");

@@ -1,6 +1,7 @@
 #include "server/answering.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace kuruma::server {
@@ -28,6 +29,11 @@ api::FinishReason ToFinish(scheduler::FinishReason reason) {
       break;
   }
   return api::FinishReason::kFailed;
+}
+
+HttpHeaders SeedHeader(const Job& job) {
+  if (!job.drawn_seed) return {};
+  return {{"X-Kuruma-Seed", std::to_string(*job.drawn_seed)}};
 }
 
 std::vector<double> TimeBounds() {
@@ -71,6 +77,7 @@ Answering::Answering(const AnswerContext& context, const Job& job, Clock::time_p
       end_tokens_(job.end_tokens),
       stream_(job.answer.stream),
       protocol_(job.answer.protocol),
+      seed_(SeedHeader(job)),
       open_choices_(job.answer.n),
       last_token_(static_cast<size_t>(job.answer.n)) {}
 
@@ -122,8 +129,9 @@ Status Answering::Submit(Job job) {
     Cancel();
     complete_ = true;
   } else if (stream_) {
-    reply_->BeginStream({.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
-                         .keep_alive_comments = true});
+    HttpHeaders headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    headers.insert(headers.end(), seed_.begin(), seed_.end());
+    reply_->BeginStream({.headers = std::move(headers), .keep_alive_comments = true});
   }
   reply_->OnGone([weak = weak_from_this()] {
     const auto self = weak.lock();
@@ -205,7 +213,7 @@ void Answering::Deliver() {
     if (!text.empty()) is_read = reply_->Write(text);
     if (complete_) reply_->EndStream();
   } else if (complete_) {
-    reply_->Send(builder_->status(), kJson, text);
+    reply_->Send(builder_->status(), kJson, text, seed_);
   }
   if (complete_) {
     context_.metrics->e2e_seconds.Observe(Seconds(Clock::now() - received_));

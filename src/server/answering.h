@@ -79,6 +79,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
   const std::vector<int32_t> end_tokens_;
   const bool stream_;
   const api::Protocol protocol_;
+  const HttpHeaders seed_;  // the drawn one
   int64_t prompt_tokens_ = 0;
   std::unique_ptr<api::AnswerBuilder> builder_;
   // Of the thread that works:

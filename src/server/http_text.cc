@@ -201,7 +201,7 @@ CorsAnswer AnswerCors(const std::vector<std::string>& origins, const HttpRequest
     if (!wanted.empty()) answer.headers.emplace_back("Access-Control-Allow-Headers", wanted);
     answer.headers.emplace_back("Access-Control-Max-Age", "86400");
   } else {
-    answer.headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+    answer.headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, X-Kuruma-Seed, Retry-After");
   }
   return answer;
 }

@@ -20,6 +20,8 @@ namespace {
 using api::ApiError;
 using api::Protocol;
 
+constexpr int kSeedBits = 53;  // of drawn seeds: JSON numbers of every client hold them
+
 std::string NewId(Protocol protocol, uint64_t seed) {
   const char* prefix = "chatcmpl-";
   if (protocol == Protocol::kCompletions) prefix = "cmpl-";
@@ -49,12 +51,7 @@ class Maker {
  private:
   std::optional<ApiError> CheckModel(const std::string& name) const {
     if (IsServed(model_, protocol_, name)) return std::nullopt;
-    return ApiError{.status = 404,
-                    .message = fmt::format("The model `{}` does not exist; this server has `{}`.",
-                                           name, model_.name),
-                    .type = "invalid_request_error",
-                    .param = "model",
-                    .code = "model_not_found"};
+    return NoSuchModel(model_, name);
   }
 
   std::optional<ApiError> Chat(std::string_view body) {
@@ -136,6 +133,7 @@ class Maker {
     answer.reasoning_alias = model_.reasoning_alias;
     job_.end_tokens = request.sampling.stop_token_ids;
     if (!request.sampling.ignore_eos) job_.end_tokens.push_back(model_.eos_token);
+    if (!request.sampling.seed) job_.drawn_seed = engine::DrawSeed() >> (63 - kSeedBits);
   }
 
   template <typename Request>
@@ -146,7 +144,7 @@ class Maker {
     if (budget.error) return budget.error;
     engine::Request out;
     out.prompt = std::move(ids);
-    out.sampling = ToSamplingParams(request.sampling);
+    out.sampling = ToSamplingParams(request.sampling, job_.drawn_seed.value_or(0));
     out.sampling.end_tokens = job_.end_tokens;
     out.max_tokens = budget.max_tokens;
     out.n = request.sampling.n;
@@ -169,6 +167,15 @@ bool IsServed(const ServedModel& model, Protocol protocol, std::string_view name
   return std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end();
 }
 
+ApiError NoSuchModel(const ServedModel& model, std::string_view name) {
+  return {.status = 404,
+          .message =
+              fmt::format("The model `{}` does not exist; this server has `{}`.", name, model.name),
+          .type = "invalid_request_error",
+          .param = "model",
+          .code = "model_not_found"};
+}
+
 std::variant<Job, ApiError> MakeJob(const ServedModel& model, Protocol protocol,
                                     std::string_view body) {
   Maker maker(model, protocol);
@@ -185,7 +192,7 @@ std::variant<int64_t, ApiError> CountTokens(const ServedModel& model, std::strin
   return static_cast<int64_t>(ids->size());
 }
 
-engine::SamplingParams ToSamplingParams(const api::SamplingOptions& o) {
+engine::SamplingParams ToSamplingParams(const api::SamplingOptions& o, uint64_t drawn_seed) {
   engine::SamplingParams s;
   s.temperature = o.temperature;
   s.top_p = o.top_p;
@@ -196,7 +203,7 @@ engine::SamplingParams ToSamplingParams(const api::SamplingOptions& o) {
   s.frequency_penalty = o.frequency_penalty;
   s.logit_bias = o.logit_bias;
   s.min_tokens = o.min_tokens;
-  s.seed = o.seed ? static_cast<uint64_t>(*o.seed) : engine::DrawSeed();
+  s.seed = o.seed ? static_cast<uint64_t>(*o.seed) : drawn_seed;
   s.top_logprobs = o.logprobs ? o.top_logprobs : 0;
   return s;
 }

@@ -3,6 +3,7 @@
 #define KURUMA_SERVER_JOB_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -37,6 +38,7 @@ struct ServedModel {
 struct Job {
   std::vector<engine::Request> requests;  // one per prompt; without `stops`
   std::vector<int32_t> end_tokens;        // that end an answer and are no text
+  std::optional<uint64_t> drawn_seed;     // of all requests, if the client gave none; below 2^53
   text::ParserOptions parser;
   api::AnswerOptions answer;
 };
@@ -44,6 +46,9 @@ struct Job {
 // Whether clients may call the model so. Any `claude*` is fine for Messages, whose clients know no
 // other names; an empty name too.
 bool IsServed(const ServedModel& model, api::Protocol protocol, std::string_view name);
+
+// What a client is told that names another model.
+api::ApiError NoSuchModel(const ServedModel& model, std::string_view name);
 
 // Parses and checks `body`, renders and encodes the prompt. Any thread; takes time linear in the
 // body.
@@ -53,8 +58,8 @@ std::variant<Job, api::ApiError> MakeJob(const ServedModel& model, api::Protocol
 // Tokens of the prompt of a Messages request (count_tokens).
 std::variant<int64_t, api::ApiError> CountTokens(const ServedModel& model, std::string_view body);
 
-// What the engine's sampler makes of a client's wishes; without a seed one is drawn.
-engine::SamplingParams ToSamplingParams(const api::SamplingOptions& options);
+// What the engine's sampler makes of a client's wishes; `drawn_seed` counts if there is none.
+engine::SamplingParams ToSamplingParams(const api::SamplingOptions& options, uint64_t drawn_seed);
 
 }  // namespace kuruma::server
 

@@ -132,13 +132,7 @@ void Service::AddModels() {
                 if (IsServed(options_.model, Protocol::kChat, names[0])) {
                   return reply->Send(200, kJson, ModelJson(names[0]));
                 }
-                const ApiError error{
-                    .status = 404,
-                    .message = fmt::format("The model `{}` does not exist", names[0]),
-                    .type = "invalid_request_error",
-                    .param = "model",
-                    .code = "model_not_found"};
-                SendApiError(Protocol::kChat, error, reply.get());
+                SendApiError(Protocol::kChat, NoSuchModel(options_.model, names[0]), reply.get());
               });
 }
 

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/byte_size.h"
 #include "text/json.h"
 
 namespace kuruma::server {
@@ -178,28 +179,10 @@ std::optional<double> ParseNumber(std::string_view text) {
   return value;
 }
 
-// "65536", "64KiB", "1.5GiB", "2GB"; bytes that are no whole number are cut.
 std::optional<double> ParseBytes(std::string_view text) {
-  struct Suffix {
-    std::string_view name;
-    double factor;
-  };
-  static constexpr Suffix kSuffixes[] = {
-      {"KiB", 1024.}, {"MiB", 1048576.}, {"GiB", 1073741824.}, {"TiB", 1099511627776.},
-      {"kB", 1e3},    {"KB", 1e3},       {"MB", 1e6},          {"GB", 1e9},
-      {"TB", 1e12},   {"B", 1},
-  };
-  double factor = 1;
-  for (const Suffix& suffix : kSuffixes) {
-    if (!text.ends_with(suffix.name)) continue;
-    text.remove_suffix(suffix.name.size());
-    while (text.ends_with(' ')) text.remove_suffix(1);
-    factor = suffix.factor;
-    break;
-  }
-  const auto number = ParseNumber(text);
-  if (!number) return {};
-  return std::trunc(*number * factor);
+  const Result<int64_t> bytes = ParseByteSize(text);
+  if (!bytes.ok()) return {};
+  return static_cast<double>(*bytes);
 }
 
 std::optional<bool> ParseBool(std::string_view text) {
@@ -295,7 +278,7 @@ std::string Option::Requirement() const {
   }
   const bool integer = std::holds_alternative<IntegerField>(field);
   return fmt::format("{} from {:.12g} to {:.16g}{}", integer ? "an integer" : "a number", low, high,
-                     unit == "BYTES" ? " (bytes; suffixes such as KiB, GiB, GB work)" : "");
+                     unit == "BYTES" ? " (bytes; suffixes such as KiB, G, GB work)" : "");
 }
 
 std::span<const Option> ServerOptions() { return Options(); }

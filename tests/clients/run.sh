@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Runs every client against `kuruma serve`. Makes build/clients-venv and build/clients-js when their
-# pinned packages changed. $KURUMA_BINARY: the program.
+# Runs every client against `kuruma serve`. Makes their environments in build/ when the pinned packages
+# changed. $KURUMA_BINARY: the program. $CLIENTS: only these of "python langchain js aiperf guidellm"
+# (guidellm needs 6 GB).
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd -- "$here/../.." && pwd)
 build=$root/build
 source "$root/tools/venv.sh"
+clients=${CLIENTS:-python langchain js aiperf guidellm}
 export KURUMA_BINARY=${KURUMA_BINARY:-$build/release/kuruma} PYTHONDONTWRITEBYTECODE=1
 
 packages() {  # of JavaScript; Node finds them beside the tests, so those are copied
@@ -18,20 +20,33 @@ packages() {  # of JavaScript; Node finds them beside the tests, so those are co
   cp "$here/js/package-lock.json" "$build/clients-js/installed"
 }
 
-failed=0
-suite() {  # suite NAME COMMAND...
-  echo "== $1"
-  "${@:2}" || failed=1
-}
 make_venv "$build/clients-venv" "$here/requirements.txt"
 pytest=("$build/clients-venv/bin/python" -m pytest -q -p no:cacheprovider)
-suite "openai and anthropic for Python" "${pytest[@]}" "$here/python"
-suite "LangChain" "${pytest[@]}" "$here/langchain"
-if command -v npm >/dev/null; then
+
+run_python() { "${pytest[@]}" "$here/python"; }
+run_langchain() { "${pytest[@]}" "$here/langchain"; }
+run_js() {
+  command -v npm >/dev/null || { echo "npm is missing (Node 20 or later)" && exit 1; }
   packages
-  suite "openai for JavaScript, AI SDK" python3 "$here/js/run.py" "$build/clients-js"
-else
-  echo "JavaScript clients: not run, since npm is missing (Node 20 or later)"
-  failed=1
-fi
-exit "$failed"
+  python3 "$here/js/run.py" "$build/clients-js"
+}
+run_aiperf() {
+  make_venv "$build/aiperf-venv" "$here/load/aiperf.txt"
+  AIPERF=$build/aiperf-venv/bin/aiperf "${pytest[@]}" "$here/load/test_aiperf.py"
+}
+run_guidellm() {
+  make_venv "$build/guidellm-venv" "$here/load/guidellm.txt"
+  GUIDELLM=$build/guidellm-venv/bin/guidellm "${pytest[@]}" "$here/load/test_guidellm.py"
+}
+
+failed=()
+for client in $clients; do
+  [[ $(type -t "run_$client") == function ]] || { echo "run.sh: no client $client" >&2 && exit 2; }
+  echo "== $client"
+  set +e  # a condition around it would let it go on after errors
+  (set -e && "run_$client")
+  status=$?
+  set -e
+  ((status == 0)) || failed+=("$client")
+done
+((${#failed[@]} == 0)) || { echo "failed: ${failed[*]}" && exit 1; }

@@ -53,6 +53,19 @@ def test_seeds_matter(model):
     assert len({ask(model, "chat", drawn, False) for _ in range(4)}) > 1
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("protocol", PATHS)
+def test_a_drawn_seed_is_reported_and_gives_the_answer_again(model, protocol, stream):
+    body = {**asked(protocol, "seeded"), "temperature": 1.5, "stream": stream}
+    del body["seed"]
+    answer = model.ok(PATHS[protocol], body)
+    seed = int(answer.headers["x-kuruma-seed"])
+    assert 0 <= seed < 2**53
+    again = model.ok(PATHS[protocol], {**body, "seed": seed})
+    assert "x-kuruma-seed" not in again.headers
+    assert len({text_of(protocol, a.events if stream else a.json) for a in (answer, again)}) == 1
+
+
 @pytest.mark.parametrize("protocol", PATHS)
 def test_repeated_requests_find_the_cache(model, protocol):
     body = asked(protocol, "greedy", text=f"In {protocol}: " + "the cat sat on the mat. " * 60)
