@@ -219,6 +219,7 @@ Status Serve(const ServerSettings& s) {
   server::Service service(std::move(options), backend.engine.get(), &metrics);
   server::LineWriter access_log(STDERR_FILENO);
   server::HttpOptions http_options = server::ToHttpOptions(s);
+  http_options.error_body = server::ErrorBodyOfPath;
   if (s.access_log) {
     http_options.access_log = [&](std::string_view line) { access_log.Add(line); };
   }

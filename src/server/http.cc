@@ -55,6 +55,7 @@ constexpr int kStatusClientGone = 499;  // in the access log only
 // What all connections of a server share.
 struct Shared {
   HttpOptions options;
+  std::shared_ptr<const MakeErrorBody> error_body;  // replies outlive the server
   Handler handler;
   std::optional<asio::ssl::context> tls;
   std::atomic<bool> draining{false};
@@ -373,6 +374,8 @@ std::shared_ptr<ReplyState> Connection::MakeReply(const ParsedRequest& parsed, H
   context.draining = &shared_->draining;
   context.headers = std::move(cors);
   context.max_buffer_bytes = options().max_buffer_bytes;
+  context.path = request.path;
+  context.error_body = shared_->error_body;
   return std::make_shared<ReplyState>(std::move(context),
                                       [weak = weak_from_this(), loop = loop_](bool cut) {
                                         asio::post(loop->io, [weak, cut] {
@@ -404,7 +407,7 @@ void Connection::Handle() {
   if (cors.preflight == CorsAnswer::Preflight::kAllowed) {
     reply->Send(204, "", "");
   } else if (cors.preflight == CorsAnswer::Preflight::kRefused) {
-    SendError(reply.get(), 403, "this origin is not allowed");
+    reply->SendError(403, "this origin is not allowed");
   } else {
     try {
       shared_->handler(std::move(request), std::move(reply));
@@ -419,7 +422,8 @@ void Connection::Handle() {
 
 // Answers without the handler and leaves.
 void Connection::Fail(int status, const std::string& message) {
-  const std::string body = ErrorBody(status, message);
+  const std::string path = parser_ ? parser_->parsed().request.path : "";
+  const std::string body = (*shared_->error_body)(status, path, message);
   const ReplyFrame frame{.length = body.size(), .keep_alive = false};
   if (record_.id.empty()) record_.id = DrawRequestId();
   if (parser_) {
@@ -601,6 +605,12 @@ class HttpServer::Impl {
  public:
   Impl(const HttpOptions& options, Handler handler) {
     shared_.options = options;
+    if (!shared_.options.error_body) {
+      shared_.options.error_body = [](int status, std::string_view, std::string_view message) {
+        return ErrorBody(status, message);
+      };
+    }
+    shared_.error_body = std::make_shared<const MakeErrorBody>(shared_.options.error_body);
     shared_.handler = std::move(handler);
   }
 

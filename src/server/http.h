@@ -3,8 +3,8 @@
 //
 // Every request gets one answer: a handler that drops its HttpReply unanswered sends status 500.
 // Bad, slow and vanishing clients are the server's business: limits and timeouts are in
-// HttpOptions, and every error has a JSON body (ErrorBody). Source: RFC 9110, RFC 9112; CORS: the
-// Fetch standard, section 3.2.
+// HttpOptions, and every error has a JSON body (HttpOptions::error_body). Source: RFC 9110, RFC
+// 9112; CORS: the Fetch standard, section 3.2.
 #ifndef KURUMA_SERVER_HTTP_H_
 #define KURUMA_SERVER_HTTP_H_
 
@@ -40,9 +40,12 @@ struct HttpRequest {
   std::string_view Header(std::string_view name) const;
 };
 
-// `{"type":"error","error":{"message","type","param":null,"code":null}}`, which clients of OpenAI
-// and of Anthropic both understand: this layer does not know which one asks.
+// `{"error":{"message","type","param":null,"code":null}}`, the type by status as OpenAI names them.
 std::string ErrorBody(int status, std::string_view message);
+
+// The JSON body of an error for clients of `path`; empty: not known. Any thread.
+using MakeErrorBody =
+    std::function<std::string(int status, std::string_view path, std::string_view message)>;
 
 struct StreamStart {
   int status = 200;
@@ -70,6 +73,9 @@ class HttpReply {
   void Send(int status, std::string_view content_type, std::string_view body,
             const HttpHeaders& headers = {});
 
+  // Sends the body that HttpOptions::error_body makes of it.
+  void SendError(int status, std::string_view message, const HttpHeaders& headers = {});
+
   // The beginning of an answer in pieces: chunked, or up to the end of the connection for HTTP/1.0.
   // False: the client is gone.
   bool BeginStream(const StreamStart& start);
@@ -89,10 +95,6 @@ class HttpReply {
  private:
   std::shared_ptr<ReplyState> state_;
 };
-
-// Sends ErrorBody.
-void SendError(HttpReply* reply, int status, std::string_view message,
-               const HttpHeaders& headers = {});
 
 // Called on a network thread for every request; must not block.
 using Handler = std::function<void(HttpRequest request, std::shared_ptr<HttpReply> reply)>;
@@ -117,6 +119,9 @@ struct HttpOptions {
   Time write_timeout{30'000};   // a client that takes no byte for so long is dropped
   Time sse_keep_alive{15'000};  // 0: no comments
   std::vector<std::string> cors_origins = {};  // empty: no CORS; "*": any origin
+
+  // Of errors that this layer finds and of HttpReply::SendError. Absent: ErrorBody for every path.
+  MakeErrorBody error_body = {};
 
   // One JSON line (no newline) per request, when its answer is through: time, id, remote, method,
   // path, status, bytes_in, bytes_out, ms, user_agent. Status 499: the client left before there was

@@ -102,7 +102,7 @@ class Http : public testing::Test {
     const TestReply reply = client.Read();
     EXPECT_EQ(reply.status, status) << sent.substr(0, 200);
     if (status >= 400) {
-      EXPECT_TRUE(reply.body.starts_with(R"({"type":"error","error":{"message":")")) << reply.body;
+      EXPECT_TRUE(reply.body.starts_with(R"({"error":{"message":")")) << reply.body;
       EXPECT_TRUE(reply.Has("Content-Type: application/json"));
       EXPECT_TRUE(reply.Has("Connection: close"));
       EXPECT_EQ(client.ReadToEnd(), "");

@@ -201,7 +201,8 @@ CorsAnswer AnswerCors(const std::vector<std::string>& origins, const HttpRequest
     if (!wanted.empty()) answer.headers.emplace_back("Access-Control-Allow-Headers", wanted);
     answer.headers.emplace_back("Access-Control-Max-Age", "86400");
   } else {
-    answer.headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, X-Kuruma-Seed, Retry-After");
+    answer.headers.emplace_back("Access-Control-Expose-Headers",
+                                "X-Request-Id, X-Kuruma-Seed, Retry-After");
   }
   return answer;
 }
@@ -212,7 +213,7 @@ std::string ErrorBody(int status, std::string_view message) {
   if (status == 403) type = "permission_error";
   if (status == 404) type = "not_found_error";
   if (status == 429) type = "rate_limit_error";
-  std::string body = R"({"type":"error","error":{"message":)";
+  std::string body = R"({"error":{"message":)";
   AppendJson(message, &body);
   fmt::format_to(std::back_inserter(body), R"(,"type":"{}","param":null,"code":null}}}})", type);
   return body;

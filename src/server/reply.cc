@@ -33,6 +33,10 @@ void ReplyState::Send(int status, std::string_view content_type, std::string_vie
   Complete(std::move(lock));
 }
 
+void ReplyState::SendError(int status, std::string_view message, const HttpHeaders& headers) {
+  Send(status, "application/json", (*context_.error_body)(status, context_.path, message), headers);
+}
+
 bool ReplyState::BeginStream(const StreamStart& start) {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::kOpen) return false;
@@ -100,7 +104,7 @@ void ReplyState::Abandon() {
       wake_(/*cut=*/true);
     }
   }
-  Send(500, "application/json", ErrorBody(500, "the request was given up without an answer"), {});
+  SendError(500, "the request was given up without an answer", {});
 }
 
 ReplyState::Taken ReplyState::Take(size_t sent) {
@@ -150,14 +154,13 @@ void HttpReply::Send(int status, std::string_view content_type, std::string_view
                      const HttpHeaders& headers) {
   state_->Send(status, content_type, body, headers);
 }
+void HttpReply::SendError(int status, std::string_view message, const HttpHeaders& headers) {
+  state_->SendError(status, message, headers);
+}
 bool HttpReply::BeginStream(const StreamStart& start) { return state_->BeginStream(start); }
 bool HttpReply::Write(std::string_view piece) { return state_->Write(piece); }
 void HttpReply::EndStream() { state_->EndStream(); }
 void HttpReply::OnGone(std::function<void()> gone) { state_->OnGone(std::move(gone)); }
-
-void SendError(HttpReply* reply, int status, std::string_view message, const HttpHeaders& headers) {
-  reply->Send(status, "application/json", ErrorBody(status, message), headers);
-}
 
 std::string_view HttpRequest::Header(std::string_view name) const {
   for (const auto& [key, value] : headers) {

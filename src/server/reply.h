@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@ struct ReplyContext {
   // The server's wish to end connections; valid until the reply is complete or gone.
   const std::atomic<bool>* draining = nullptr;
   size_t max_buffer_bytes = 0;
+  std::string path = {};
+  std::shared_ptr<const MakeErrorBody> error_body = {};
 };
 
 // Two users: HttpReply (any thread) fills, the connection (its network thread) empties. Nothing
@@ -38,6 +41,7 @@ class ReplyState {
   // Side of the handler, as HttpReply describes.
   void Send(int status, std::string_view content_type, std::string_view body,
             const HttpHeaders& headers);
+  void SendError(int status, std::string_view message, const HttpHeaders& headers);
   bool BeginStream(const StreamStart& start);
   bool Write(std::string_view piece);
   void EndStream();

@@ -93,12 +93,11 @@ void Routes::Serve(HttpRequest request, std::shared_ptr<HttpReply> reply) const 
       if (name == "GET") allowed.push_back("HEAD");
     }
     const std::string list = fmt::format("{}", fmt::join(allowed, ", "));
-    return SendError(
-        reply.get(), 405,
-        fmt::format("{} {} is not served; allowed: {}", request.method, request.path, list),
+    return reply->SendError(
+        405, fmt::format("{} {} is not served; allowed: {}", request.method, request.path, list),
         {{"Allow", list}});
   }
-  SendError(reply.get(), 404, fmt::format("there is no {}", request.path));
+  reply->SendError(404, fmt::format("there is no {}", request.path));
 }
 
 }  // namespace kuruma::server

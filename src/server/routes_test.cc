@@ -40,7 +40,7 @@ TEST(Routes, FirstFittingPatternServes) {
   for (const std::string path : {"/v1/models/", "/v1", "/v1/x/of/", "/v1/x/of/y/z", "/v1/Models"}) {
     const TestReply reply = client.Get(path);
     EXPECT_EQ(reply.status, 404) << path;
-    EXPECT_EQ(reply.body, R"({"type":"error","error":{"message":"there is no )" + path +
+    EXPECT_EQ(reply.body, R"({"error":{"message":"there is no )" + path +
                               R"(","type":"not_found_error","param":null,"code":null}})");
   }
   client.Send("HEAD /v1/models HTTP/1.1\r\nHost: t\r\n\r\n");

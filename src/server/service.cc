@@ -56,6 +56,14 @@ Json QuantileMs(const Histogram& histogram, double share) {
 
 }  // namespace
 
+std::string ErrorBodyOfPath(int status, std::string_view path, std::string_view message) {
+  if (path.find("messages") != std::string_view::npos) {
+    const ApiError error{.status = status, .message = std::string(message)};
+    return api::ErrorBody(Protocol::kMessages, error);
+  }
+  return ErrorBody(status, message);
+}
+
 Service::Service(ServiceOptions options, engine::Engine* engine, MetricsRegistry* metrics)
     : options_(std::move(options)),
       engine_(engine),
@@ -144,7 +152,7 @@ void Service::AddOperations() {
   routes_.Add("GET", "/ping", alive);
   routes_.Add("POST", "/ping", alive);
   routes_.Add("GET", "/ready", [this](const HttpRequest&, const PathParameters&, Reply reply) {
-    if (draining_) return SendError(reply.get(), 503, "The server is shutting down");
+    if (draining_) return reply->SendError(503, "The server is shutting down");
     SendJson(reply.get(), {{"status", "ready"}});
   });
   routes_.Add("GET", "/version", [this](const HttpRequest&, const PathParameters&, Reply reply) {

@@ -40,6 +40,9 @@ struct ServiceOptions {
   std::function<int64_t()> resident_bytes = [] { return int64_t{0}; };  // of this process
 };
 
+// HttpOptions::error_body: Anthropic's form for the paths of Messages, else OpenAI's. Any thread.
+std::string ErrorBodyOfPath(int status, std::string_view path, std::string_view message);
+
 // Thread safe. Destroy it before the engine, and after both the HTTP server and Engine::Stop.
 class Service {
  public:

@@ -194,11 +194,12 @@ def test_a_body_of_64_megabytes(scripted):
     body = frame + b"x" * (limit - len(frame) - 4) + b'"}]}'
     assert len(body) == limit
     assert_error("chat", scripted.post(PATHS["chat"], body), 404)  # read, and no such model
-    with scripted.socket() as sock:
-        sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
-                     % (limit + 1))
-        answer, = answers_of(receive(sock))
-    assert answer.status == 413 and str(limit) in answer.json["error"]["message"]
+    for protocol in ("chat", "messages"):
+        with scripted.socket() as sock:
+            sock.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+                         % (PATHS[protocol].encode(), limit + 1))
+            answer, = answers_of(receive(sock))
+        assert str(limit) in assert_error(protocol, answer, 413)
 
 
 def test_prompts_longer_than_the_cache_are_refused(serve):

@@ -105,10 +105,13 @@ def test_unknown_paths_and_methods(scripted):
         answer = scripted.get(path)
         assert_error("chat", answer, 405)
         assert answer.headers["allow"] == "POST"
+    for path in ALIASES["messages"] + ["/v1/messages/count_tokens"]:
+        assert_error("messages", scripted.get(path), 405)
+        assert_error("messages", scripted.post(path.split("?")[0] + "/more", {}), 404)
     for method in ("POST", "PUT", "DELETE", "PATCH", "BREW"):
         answer = scripted.ask(method, "/v1/models", b"")
         assert_error("chat", answer, 405)
-        assert answer.headers["allow"].startswith("GET")
+        assert answer.headers["allow"].startswith("GET, HEAD")
     assert scripted.ask("HEAD", "/v1/chat/completions").status == 405
     assert scripted.ok("/%68ealth").json == {}
 
