@@ -9,13 +9,22 @@
 #include "server/http_text.h"
 
 namespace kuruma::server {
+namespace {
 
-ReplyState::ReplyState(ReplyContext context, std::function<void(bool cut)> wake)
-    : context_(std::move(context)), wake_(std::move(wake)), keep_alive_(context_.keep_alive) {}
+constexpr const char* kJson = "application/json";
+
+std::string ErrorBodyOf(const ReplyContext& context, int status, std::string_view message) {
+  return (*context.error_body)(status, context.path, message);
+}
+
+}  // namespace
+
+ReplyState::ReplyState(ReplyContext of, std::function<void(bool cut)> wake)
+    : context(std::move(of)), wake_(std::move(wake)), keep_alive_(context.keep_alive) {}
 
 HttpHeaders ReplyState::WithContext(const HttpHeaders& headers) const {
-  HttpHeaders all = context_.headers;
-  all.emplace_back("X-Request-Id", context_.id);
+  HttpHeaders all = context.headers;
+  all.emplace_back("X-Request-Id", context.id);
   all.insert(all.end(), headers.begin(), headers.end());
   return all;
 }
@@ -25,16 +34,12 @@ void ReplyState::Send(int status, std::string_view content_type, std::string_vie
   std::unique_lock lock(mutex_);
   if (phase_ != Phase::kOpen) return;
   status_ = status;
-  keep_alive_ = keep_alive_ && !*context_.draining;
+  keep_alive_ = keep_alive_ && !*context.draining;
   const ReplyFrame frame{
-      .length = body.size(), .keep_alive = keep_alive_, .says_keep_alive = context_.http10};
+      .length = body.size(), .keep_alive = keep_alive_, .says_keep_alive = context.http10};
   pending_ = ReplyHead(status, content_type, frame, WithContext(headers));
-  if (!context_.head && !HasNoBody(status)) pending_.append(body);
+  if (!context.head && !HasNoBody(status)) pending_.append(body);
   Complete(std::move(lock));
-}
-
-void ReplyState::SendError(int status, std::string_view message, const HttpHeaders& headers) {
-  Send(status, "application/json", (*context_.error_body)(status, context_.path, message), headers);
 }
 
 bool ReplyState::BeginStream(const StreamStart& start) {
@@ -42,9 +47,9 @@ bool ReplyState::BeginStream(const StreamStart& start) {
   if (phase_ != Phase::kOpen) return false;
   phase_ = Phase::kStreaming;
   status_ = start.status;
-  chunked_ = !context_.http10;
-  comments_ = start.keep_alive_comments && !context_.head;
-  keep_alive_ = keep_alive_ && chunked_ && !*context_.draining;
+  chunked_ = !context.http10;
+  comments_ = start.keep_alive_comments && !context.head;
+  keep_alive_ = keep_alive_ && chunked_ && !*context.draining;
   const ReplyFrame frame{
       .body = chunked_ ? ReplyFrame::Body::kChunked : ReplyFrame::Body::kUntilClose,
       .keep_alive = keep_alive_};
@@ -65,9 +70,9 @@ void ReplyState::AppendPiece(std::string_view piece) {
 bool ReplyState::Write(std::string_view piece) {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::kStreaming) return false;
-  if (piece.empty() || context_.head || HasNoBody(status_)) return true;
+  if (piece.empty() || context.head || HasNoBody(status_)) return true;
   const size_t waiting = pending_.size() + unsent_;
-  if (waiting > 0 && waiting + piece.size() > context_.max_buffer_bytes) {
+  if (waiting > 0 && waiting + piece.size() > context.max_buffer_bytes) {
     phase_ = Phase::kCut;
     wake_(/*cut=*/true);
     return false;
@@ -80,7 +85,7 @@ bool ReplyState::Write(std::string_view piece) {
 void ReplyState::EndStream() {
   std::unique_lock lock(mutex_);
   if (phase_ != Phase::kStreaming) return;
-  if (chunked_ && !context_.head && !HasNoBody(status_)) pending_.append("0\r\n\r\n");
+  if (chunked_ && !context.head && !HasNoBody(status_)) pending_.append("0\r\n\r\n");
   Complete(std::move(lock));
 }
 
@@ -104,7 +109,7 @@ void ReplyState::Abandon() {
       wake_(/*cut=*/true);
     }
   }
-  SendError(500, "the request was given up without an answer", {});
+  Send(500, kJson, ErrorBodyOf(context, 500, "the request was given up without an answer"), {});
 }
 
 ReplyState::Taken ReplyState::Take(size_t sent) {
@@ -155,7 +160,7 @@ void HttpReply::Send(int status, std::string_view content_type, std::string_view
   state_->Send(status, content_type, body, headers);
 }
 void HttpReply::SendError(int status, std::string_view message, const HttpHeaders& headers) {
-  state_->SendError(status, message, headers);
+  Send(status, kJson, ErrorBodyOf(state_->context, status, message), headers);
 }
 bool HttpReply::BeginStream(const StreamStart& start) { return state_->BeginStream(start); }
 bool HttpReply::Write(std::string_view piece) { return state_->Write(piece); }

@@ -36,12 +36,11 @@ class ReplyState {
   // `wake` makes the network thread call Take, or cut the connection; it is never called after
   // MarkGone returned. The first Take needs no wake: the connection looks when the handler has
   // returned.
-  ReplyState(ReplyContext context, std::function<void(bool cut)> wake);
+  ReplyState(ReplyContext of, std::function<void(bool cut)> wake);
 
   // Side of the handler, as HttpReply describes.
   void Send(int status, std::string_view content_type, std::string_view body,
             const HttpHeaders& headers);
-  void SendError(int status, std::string_view message, const HttpHeaders& headers);
   bool BeginStream(const StreamStart& start);
   bool Write(std::string_view piece);
   void EndStream();
@@ -62,6 +61,8 @@ class ReplyState {
   // The connection is over: tells the handler, unless the reply is complete.
   void MarkGone();
 
+  const ReplyContext context;
+
  private:
   enum class Phase { kOpen, kStreaming, kComplete, kCut, kGone };
 
@@ -70,7 +71,6 @@ class ReplyState {
   void Wake();
   void Complete(std::unique_lock<std::mutex> lock);
 
-  const ReplyContext context_;
   std::mutex mutex_;
   std::function<void(bool cut)> wake_;
   std::function<void()> gone_;
