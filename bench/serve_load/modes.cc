@@ -116,12 +116,14 @@ class RateLoad {
 
   Json Run() {
     constexpr double kPatienceSeconds = 10;
+    constexpr auto kTick = std::chrono::microseconds(200);  // arrivals in it go out together
     OpenConnections();
     const double cpu = CpuSeconds(target_.pid), own_cpu = OwnCpuSeconds();
     const Clock::time_point start = Clock::now(), end = start + Seconds(target_.seconds);
     std::exponential_distribution<double> gap(options_.rate);
     for (Clock::time_point due = start; due < end; due += Seconds(gap(random_))) {
-      for (; Clock::now() < due; crowd_.Poll(due)) {
+      for (auto now = Clock::now(); now < due; now = Clock::now()) {
+        crowd_.Poll(std::max(due, now + kTick));
       }
       Ask(due);
     }
