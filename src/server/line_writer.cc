@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <iterator>
 #include <utility>
@@ -13,6 +14,7 @@
 namespace kuruma::server {
 namespace {
 
+constexpr auto kGather = std::chrono::milliseconds(5);  // one wake-up for all lines of that time
 constexpr int kPollMs = 100;
 constexpr int kPatience = 10;  // polls in vain, once the writer is to end
 
@@ -32,8 +34,10 @@ LineWriter::~LineWriter() {
 }
 
 void LineWriter::Add(std::string_view line) {
+  bool first = false;
   {
     const std::lock_guard lock(mutex_);
+    first = waiting_.empty();
     if (waiting_.size() + line.size() >= kMostBytes) {
       ++dropped_;
       return;
@@ -44,7 +48,7 @@ void LineWriter::Add(std::string_view line) {
     }
     waiting_.append(line).push_back('\n');
   }
-  added_.notify_one();
+  if (first) added_.notify_one();
 }
 
 int64_t LineWriter::dropped() const {
@@ -58,6 +62,7 @@ void LineWriter::Main() {
   while (true) {
     added_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
+    added_.wait_for(lock, kGather, [&] { return stopping_; });
     text.swap(waiting_);
     lock.unlock();
     const bool goes_on = WriteAll(text);

@@ -21,7 +21,8 @@ class LineWriter {
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
 
-  // Any thread; never waits. Lines beyond kMostBytes not yet written are dropped;
+  // Any thread; never waits. Lines are written within some milliseconds, together with those that
+  // come meanwhile. Lines beyond kMostBytes not yet written are dropped;
   // {"dropped_lines":N} is written in their place.
   void Add(std::string_view line);
 
