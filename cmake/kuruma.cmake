@@ -1,3 +1,9 @@
+# kuruma_compile_lightly(TARGET): for code that is no hot loop but includes large headers. -O1 takes a third less
+# time to compile.
+function(kuruma_compile_lightly name)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
 # kuruma_module(NAME SOURCES a.cc ... [DEPS target ...])
 # One static library per module, named kuruma_<name>; dependencies are public, as the include table allows them.
 function(kuruma_module name)
@@ -19,6 +25,7 @@ function(kuruma_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gtest_main)
+  kuruma_compile_lightly(${name})
   target_compile_definitions(${name} PRIVATE KURUMA_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                              KURUMA_BINARY_DIR="${PROJECT_BINARY_DIR}")
   set(arguments "")
