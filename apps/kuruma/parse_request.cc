@@ -26,19 +26,6 @@ void AddConversation(Protocol protocol, Json* request) {
   }
 }
 
-const char* FixedId(Protocol protocol) {
-  switch (protocol) {
-    case Protocol::kCompletions:
-      return "cmpl-parse";
-    case Protocol::kMessages:
-      return "msg_parse";
-    case Protocol::kResponses:
-      return "resp_parse";
-    default:
-      return "chatcmpl-parse";
-  }
-}
-
 }  // namespace
 
 Result<AnswerPlan> PlanAnswer(const text::Tokenizer& tokenizer, const std::string& protocol_name,
@@ -61,7 +48,7 @@ Result<AnswerPlan> PlanAnswer(const text::Tokenizer& tokenizer, const std::strin
   }
   server::Job& job = std::get<server::Job>(made);
   AnswerPlan plan{.parser = std::move(job.parser), .answer = std::move(job.answer)};
-  plan.answer.id = FixedId(*protocol);
+  plan.answer.id = server::IdPrefix(*protocol) + std::string("parse");
   plan.answer.id_seed = 0;
   plan.answer.created = 0;
   plan.answer.n = 1;

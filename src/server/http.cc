@@ -605,12 +605,9 @@ class HttpServer::Impl {
  public:
   Impl(const HttpOptions& options, Handler handler) {
     shared_.options = options;
-    if (!shared_.options.error_body) {
-      shared_.options.error_body = [](int status, std::string_view, std::string_view message) {
-        return ErrorBody(status, message);
-      };
-    }
-    shared_.error_body = std::make_shared<const MakeErrorBody>(shared_.options.error_body);
+    MakeErrorBody make = std::move(shared_.options.error_body);
+    if (!make) make = [](int status, auto, auto message) { return ErrorBody(status, message); };
+    shared_.error_body = std::make_shared<const MakeErrorBody>(std::move(make));
     shared_.handler = std::move(handler);
   }
 

@@ -23,11 +23,7 @@ using api::Protocol;
 constexpr int kSeedBits = 53;  // of drawn seeds: JSON numbers of every client hold them
 
 std::string NewId(Protocol protocol, uint64_t seed) {
-  const char* prefix = "chatcmpl-";
-  if (protocol == Protocol::kCompletions) prefix = "cmpl-";
-  if (protocol == Protocol::kMessages) prefix = "msg_";
-  if (protocol == Protocol::kResponses) prefix = "resp_";
-  return fmt::format("{}{:016x}{:016x}", prefix, seed, engine::DrawSeed());
+  return fmt::format("{}{:016x}{:016x}", IdPrefix(protocol), seed, engine::DrawSeed());
 }
 
 // The parts that all protocols share: what is left to fill in are prompts, parser and echoes.
@@ -160,6 +156,19 @@ class Maker {
 };
 
 }  // namespace
+
+const char* IdPrefix(Protocol protocol) {
+  switch (protocol) {
+    case Protocol::kCompletions:
+      return "cmpl-";
+    case Protocol::kMessages:
+      return "msg_";
+    case Protocol::kResponses:
+      return "resp_";
+    default:
+      return "chatcmpl-";
+  }
+}
 
 bool IsServed(const ServedModel& model, Protocol protocol, std::string_view name) {
   if (name.empty() || name == model.name) return true;

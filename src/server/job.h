@@ -43,6 +43,9 @@ struct Job {
   api::AnswerOptions answer;
 };
 
+// What the ids of a protocol's answers begin with.
+const char* IdPrefix(api::Protocol protocol);
+
 // Whether clients may call the model so. Any `claude*` is fine for Messages, whose clients know no
 // other names; an empty name too.
 bool IsServed(const ServedModel& model, api::Protocol protocol, std::string_view name);
